@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+//
+// The layers of core.txt with the plan that quern chooses, NCHW and NHWC, on one thread, with bias and
+// ReLU.  `quern bench` is the instrument for comparisons; this one is for Google Benchmark's own tools.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "lines.h"
+#include "measure.h"
+#include "peak.h"
+#include "stop.h"
+#include "wishes.h"
+
+namespace {
+
+void run(benchmark::State& state, const tools::layer& layer) {
+  try {
+    const tools::operands data(layer.problem, tools::values::real, 1);
+    const tools::channel_check check(layer.problem, data, 2);
+    const tools::pool threads(1);
+    const quern_wish wish = {.size = sizeof(quern_wish)};
+    const std::vector<quern_candidate> all = tools::candidates(layer.problem, wish);
+    if (all.empty() || all[0].verdict != QUERN_CHOSEN) return state.SkipWithError("no kernel solves it");
+    const tools::ready ready(layer.problem, wish, all[0], data, threads);
+    ready.run(data);
+    if (!(check.relative_l2(layer.problem, data) < 1e-4)) return state.SkipWithError("computes a wrong result");
+    const double before = tools::fma_peak_gflops(1);
+    for (auto _ : state) ready.run(data);
+    const double after = tools::fma_peak_gflops(1);
+    const double flops = tools::direct_flops(layer.problem) * static_cast<double>(state.iterations());
+    using counter = benchmark::Counter;
+    state.counters["FLOP/s"] = counter(flops, counter::kIsRate);
+    state.counters["peak%"] = counter(flops / ((before + after) / 2 * 1e9) * 100, counter::kIsRate);
+    state.SetLabel(std::string(all[0].algorithm) + " " + all[0].kernel);
+  } catch (const tools::stop& s) {
+    state.SkipWithError(s.text.c_str());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<tools::layer> layers;
+  try {
+    for (const tools::layer& l : tools::read_layers({QUERN_LAYERS}, "bias act=relu")) {
+      for (const char* layout : {"nchw", "nhwc"}) {
+        tools::layer in_layout = tools::read_layer({layout, l.line});
+        in_layout.name = l.name + "/" + layout;
+        layers.push_back(in_layout);
+      }
+    }
+  } catch (const tools::stop& s) {
+    std::fprintf(stderr, "%s\n", s.text.c_str());
+    return 1;
+  }
+  for (const tools::layer& l : layers) {
+    benchmark::RegisterBenchmark(l.name.c_str(), [&l](benchmark::State& state) {
+      run(state, l);
+    })->Unit(benchmark::kMicrosecond);
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+#
+# Finds kernels and algorithms, and writes their tables into the build folder.
+#
+# A kernel file is src/<backend>/<what>_<isa>.cpp and ends with QUERN_KERNELS(<stem>, rows...).  The last
+# word of its name is a row of the table below, which gives the compiler flags and the processors that
+# have it.  An algorithm is a file src/<name>.cpp that ends with QUERN_ALGORITHM(<name>, ...).
+
+# isa | folder | CMAKE_SYSTEM_PROCESSOR matches | flags (GCC and Clang)
+set(QUERN_ISA_TABLE
+  "ref|ref|.*|"
+  "avx2|x86|x86_64|AMD64|-mavx2 -mfma"
+  "avx512|x86|x86_64|AMD64|-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512"
+)
+
+set(QUERN_ISAS "all" CACHE STRING "instruction sets to build kernels for: all, or a list such as avx2;avx512 (ref is always built)")
+set(QUERN_TYPES "all" CACHE STRING "element types to build kernels for: all, or a list such as f32")
+set(QUERN_OPERATORS "all" CACHE STRING "operators to build: all, or a list such as conv;gemm")
+
+# 1 when `word` is in the option's list.
+function(quern_wanted option word result)
+  if("${${option}}" STREQUAL "all" OR word IN_LIST ${option})
+    set(${result} 1 PARENT_SCOPE)
+  else()
+    set(${result} 0 PARENT_SCOPE)
+  endif()
+endfunction()
+
+set(quern_known_isas "")
+foreach(row IN LISTS QUERN_ISA_TABLE)
+  string(REGEX REPLACE "\\|.*" "" isa "${row}")
+  string(REGEX REPLACE ".*\\|" "" QUERN_FLAGS_${isa} "${row}")
+  string(REGEX REPLACE "^[^|]*\\|([^|]*)\\|.*" "\\1" QUERN_FOLDER_${isa} "${row}")
+  string(REGEX REPLACE "^[^|]*\\|[^|]*\\|(.*)\\|[^|]*$" "^(\\1)$" QUERN_PROCESSOR_${isa} "${row}")
+  list(APPEND quern_known_isas ${isa})
+endforeach()
+foreach(isa IN LISTS QUERN_ISAS)
+  if(NOT isa STREQUAL "all" AND NOT isa IN_LIST quern_known_isas)
+    message(FATAL_ERROR "QUERN_ISAS: no ISA called '${isa}' (known: ${quern_known_isas})")
+  endif()
+endforeach()
+
+# Looks in the folder `src`, writes kernels.inc and algorithms.inc into `folder`, sets QUERN_KERNEL_SOURCES and
+# QUERN_UNWANTED_SOURCES: algorithms of operators that are not built.
+function(quern_find_kernels src folder)
+  set(sources "")
+  set(table "")
+  file(GLOB files CONFIGURE_DEPENDS "${src}/*/*.cpp")
+  foreach(file IN LISTS files)
+    get_filename_component(stem "${file}" NAME_WE)
+    get_filename_component(backend "${file}" DIRECTORY)
+    get_filename_component(backend "${backend}" NAME)
+    string(REGEX REPLACE ".*_" "" isa "${stem}")
+    if(NOT isa IN_LIST quern_known_isas OR NOT QUERN_FOLDER_${isa} STREQUAL backend)
+      message(FATAL_ERROR "src/${backend}/${stem}.cpp: no ISA called '${isa}' in the folder ${backend} (the table is in cmake/kernels.cmake)")
+    endif()
+    file(STRINGS "${file}" own REGEX "^${QUERN_PREFIX_UPPER}_KERNELS\\(${stem},")
+    if(NOT own)
+      message(FATAL_ERROR "src/${backend}/${stem}.cpp does not end with QUERN_KERNELS(${stem}, ...)")
+    endif()
+    if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "${QUERN_PROCESSOR_${isa}}")
+      continue()
+    endif()
+    if(NOT isa STREQUAL "ref")
+      string(REGEX REPLACE ".*_([^_]*)_[^_]*$" "\\1" type "${stem}")
+      quern_wanted(QUERN_ISAS ${isa} wanted_isa)
+      quern_wanted(QUERN_TYPES ${type} wanted_type)
+      if(NOT wanted_isa OR NOT wanted_type)
+        continue()
+      endif()
+      separate_arguments(flags UNIX_COMMAND "${QUERN_FLAGS_${isa}}")
+      set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS "${flags}")
+    else()
+      string(REGEX REPLACE "_.*" "" op "${stem}")
+      quern_wanted(QUERN_OPERATORS ${op} wanted)
+      if(NOT wanted)
+        continue()
+      endif()
+    endif()
+    list(APPEND sources "${file}")
+    string(APPEND table "${QUERN_PREFIX_UPPER}_FILE(${stem}, ${backend})\n")
+  endforeach()
+  file(CONFIGURE OUTPUT "${folder}/kernels.inc" CONTENT "${table}")
+  set(QUERN_KERNEL_SOURCES "${sources}" PARENT_SCOPE)
+
+  set(unwanted "")
+  set(table "")
+  file(GLOB files CONFIGURE_DEPENDS "${src}/*.cpp")
+  foreach(file IN LISTS files)
+    get_filename_component(stem "${file}" NAME_WE)
+    file(STRINGS "${file}" own REGEX "^${QUERN_PREFIX_UPPER}_ALGORITHM\\(")
+    if(own)
+      string(REGEX REPLACE "_.*" "" op "${stem}")
+      quern_wanted(QUERN_OPERATORS ${op} wanted)
+      if(wanted OR op STREQUAL "reference")
+        string(APPEND table "${QUERN_PREFIX_UPPER}_ALGORITHM_FILE(${stem})\n")
+      else()
+        list(APPEND unwanted "${file}")
+      endif()
+    endif()
+  endforeach()
+  file(CONFIGURE OUTPUT "${folder}/algorithms.inc" CONTENT "${table}")
+  set(QUERN_UNWANTED_SOURCES "${unwanted}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// The network as Quern runs it: every layer a problem, a plan and packed weights; memory and threads are
+// this program's own.
+#pragma once
+
+#include <quern/quern.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "model.h"
+
+namespace upscale {
+
+// Throws failure with the error's sentence unless `status` is QUERN_OK.
+void check(quern_status status, const quern_error& error, const char* what);
+
+struct free_memory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using buffer = std::unique_ptr<char, free_memory>;
+
+// `bytes` bytes for tensors, packed weights or workspace; throws failure when there are none.
+buffer allocate(uint64_t bytes);
+
+struct layer {
+  const model_layer* model;
+  quern_plan plan;
+  buffer packed;
+  quern_args args;  // where everything is
+  double flops;     // two for every multiply-add of the formula, whatever the kernel does
+  double seconds;   // spent so far
+};
+
+// For tiles of height x width pixels, with a border around them.
+class network {
+ public:
+  // Plans every layer.  `model` must live as long as this.
+  network(const model& model, quern_layout layout, int64_t height, int64_t width, uint32_t threads);
+
+  double predicted_ns() const;
+
+  // Takes the memory and packs the weights; once, before the first run.
+  void prepare();
+
+  // The image that layer 0 reads and the one that the last layer writes, and their tensors.
+  float* input() const { return reinterpret_cast<float*>(activations_[0].get()); }
+  const float* output() const { return static_cast<const float*>(layers.back().args.dst); }
+  const quern_tensor& input_tensor() const { return layers.front().plan.problem.src; }
+  const quern_tensor& output_tensor() const { return layers.back().plan.problem.dst; }
+
+  // One layer of one tile; exec brings the threads, the workspace is put in here.
+  void run(size_t layer, quern_exec exec);
+
+  // Bytes; the rest of the memory is the pictures'.
+  uint64_t packed_bytes() const, workspace_bytes() const, activation_bytes() const;
+
+  std::vector<layer> layers;
+
+ private:
+  buffer activations_[2];  // layer i reads number i % 2 and writes the other
+  uint64_t bytes_[2] = {}, workspace_bytes_ = 0;
+  buffer workspace_;
+};
+
+}  // namespace upscale

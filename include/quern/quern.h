@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Quern: operator kernels for convolution and its friends.
+ *
+ * A problem is a plain value: operator, tensors, window, epilogue.  Four verbs act on it:
+ *
+ *   quern_candidates   every kernel that exists for it: chosen, usable, or refused and exactly why
+ *   quern_plan_make    choose one; a plan is a plain value, nothing needs destroying
+ *   quern_pack         constant weights into the order the kernel reads, once
+ *   quern_run          as often as you like, from any thread
+ *
+ * Memory, threads and files are the caller's.  Apart from the calls that say "allocates" nothing here
+ * allocates, takes a lock, starts a thread, opens a file, or changes the floating-point mode.  Every
+ * function may be called from any thread at any time; what it is handed is read only, except for what
+ * the docstring names as output.
+ *
+ * Letters: n batch, c input channels, k output channels, d h w image, t r s filter, p q output,
+ * g groups.  Sizes and strides count elements, memory counts bytes.
+ *
+ * Structs that begin with `size` grow at their end.  Set `size` to sizeof the struct; a library that
+ * knows fewer fields accepts a longer struct whose unknown tail is zero, and a library that knows more
+ * takes the missing fields as zero.  A zero field is a documented default or an error.  Fields called
+ * `reserved` must be zero. */
+#ifndef QUERN_H
+#define QUERN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* 10000 * major + 100 * minor + patch.  Compatible within a major version (within a minor one while
+ * the major is 0). */
+#define QUERN_VERSION 100
+
+#if defined(_WIN32) && !defined(QUERN_STATIC)
+#ifdef QUERN_BUILD
+#define QUERN_API __declspec(dllexport)
+#else
+#define QUERN_API __declspec(dllimport)
+#endif
+#elif defined(__GNUC__) && !defined(_WIN32)
+#define QUERN_API __attribute__((visibility("default")))
+#else
+#define QUERN_API
+#endif
+
+#ifdef __cplusplus
+#define QUERN_NOEXCEPT noexcept
+extern "C" {
+#else
+#define QUERN_NOEXCEPT
+#endif
+
+/* ---- Status and errors ------------------------------------------------------------------------ */
+
+typedef int32_t quern_status;
+enum {
+  QUERN_OK = 0,
+  QUERN_INVALID = 1,     /* the request makes no sense: a field is out of its range               */
+  QUERN_UNSUPPORTED = 2, /* it makes sense, but no kernel here, or none the wish allows, does it  */
+  QUERN_BUFFER = 3,      /* a buffer is missing, too small, misaligned, or overlaps another       */
+  QUERN_MISMATCH = 4,    /* plan, packed weights, header and library do not belong together       */
+  QUERN_MEMORY = 5       /* memory ran out (only the calls that allocate)                          */
+};
+
+/* What went wrong, in full.  Every call that can fail takes one as its last argument; NULL when the
+ * status is enough.  It is written on failure only. */
+typedef struct quern_error {
+  quern_status status;
+  int32_t      reserved;
+  char         field[64]; /* the offending field, e.g. "weights.size[1]"; empty when there is none   */
+  int64_t      value;     /* its value                                                               */
+  int64_t      limit;     /* what it must be, or must not pass; `text` says which                    */
+  char         text[432]; /* one sentence with all of that                                           */
+} quern_error;
+
+/* "ok", "invalid", ...: a constant string, never NULL. */
+QUERN_API const char* quern_status_name(quern_status) QUERN_NOEXCEPT;
+
+/* ---- Version ---------------------------------------------------------------------------------- */
+
+/* QUERN_VERSION of the library that is really loaded. */
+QUERN_API uint32_t quern_version(void) QUERN_NOEXCEPT;
+
+/* Call as quern_check(QUERN_VERSION, &error): QUERN_MISMATCH, with both versions in the sentence, when
+ * the header the caller was compiled with and the library at hand do not fit. */
+QUERN_API quern_status quern_check(uint32_t header_version, quern_error*) QUERN_NOEXCEPT;
+
+/* ---- The problem ------------------------------------------------------------------------------ */
+
+typedef int32_t quern_type;
+enum {
+  QUERN_F32 = 1, /* IEEE binary32                                                                   */
+  QUERN_F64 = 2  /* IEEE binary64; the reference only                                               */
+};
+
+typedef int32_t quern_layout;
+enum {
+  QUERN_NCHW = 1, /* n c d h w, the last one densest; weights k c t r s                             */
+  QUERN_NHWC = 2  /* n d h w c; weights k t r s c                                                   */
+};
+
+/* What a piece of memory holds.  Without image (GEMM) see quern_gemm below; images of one or two
+ * dimensions have d = 1 (and h = 1). */
+typedef struct quern_tensor {
+  quern_type   type;
+  quern_layout layout;    /* the dense order of the five sizes                                      */
+  int64_t      size[5];   /* n c d h w, whatever the layout                                         */
+  int64_t      stride[5]; /* elements between neighbours along n c d h w; all zero: dense in `layout`.
+                             Lets dst be a slice of a concatenation, or rows be padded.  Elements of
+                             dst must not overlap each other.                                       */
+} quern_tensor;
+
+typedef int32_t quern_op;
+enum {
+  QUERN_CONV = 1,            /* cross-correlation, as every framework's convolution                 */
+  QUERN_CONV_TRANSPOSED = 2, /* the gradient of QUERN_CONV with respect to its src                  */
+  QUERN_GEMM = 3             /* dst = src x weights, row by row                                     */
+};
+
+/* Three values each, for d h w.  Zero filter: taken from weights; zero stride or dilation: 1. */
+typedef struct quern_window {
+  int64_t filter[3];
+  int64_t stride[3];
+  int64_t dilation[3];       /* distance of filter taps; 1 is dense (benchdnn counts from 0)        */
+  int64_t pad_begin[3];      /* zeros before and after the image; for the transposed operator the   */
+  int64_t pad_end[3];        /* padding of the convolution that it is the gradient of               */
+  int64_t output_padding[3]; /* transposed only: rows appended to dst, less than stride             */
+} quern_window;
+
+typedef int32_t quern_activation;
+enum {
+  QUERN_IDENTITY = 0,
+  QUERN_RELU = 1,         /* max(x, 0)                                                              */
+  QUERN_CLAMP = 2,        /* min(max(x, alpha), beta), alpha <= beta; ReLU6 is (0, 6)               */
+  QUERN_LEAKY_RELU = 3,   /* x < 0 ? alpha * x : x                                                  */
+  QUERN_PRELU = 4,        /* x < 0 ? args.slope[k] * x : x, one slope an output channel             */
+  QUERN_SIGMOID = 5,      /* 1 / (1 + exp(-x))                                                      */
+  QUERN_SILU = 6,         /* x * sigmoid(x)                                                         */
+  QUERN_HARD_SIGMOID = 7, /* min(max(alpha * x + beta, 0), 1); alpha = beta = 0 means 1/6 and 1/2   */
+  QUERN_HARD_SWISH = 8,   /* x * hard_sigmoid(x)                                                    */
+  QUERN_TANH = 9,
+  QUERN_GELU = 10,        /* x / 2 * (1 + erf(x / sqrt(2)))                                         */
+  QUERN_MISH = 11         /* x * tanh(log(1 + exp(x)))                                              */
+};
+/* NaN stays NaN in all of them; infinities and signed zeros give the limit that the formula has in
+ * exact arithmetic. */
+
+enum { QUERN_RESIDUAL_NONE = 0, QUERN_RESIDUAL_BEFORE = 1, QUERN_RESIDUAL_AFTER = 2 };
+
+/* What happens to an output y of the operator while it is in registers:
+ *
+ *   y = alpha * scale[k] * y + bias[k]
+ *   y = activation(y + beta * residual)         QUERN_RESIDUAL_BEFORE
+ *   y = activation(y) + beta * residual         QUERN_RESIDUAL_AFTER
+ *
+ * Per-channel vectors are f32 (f64 for f64 problems) and come with quern_args. */
+typedef struct quern_epilogue {
+  int32_t          scale;    /* 1: args.scale holds one factor an output channel                    */
+  int32_t          bias;     /* 1: args.bias holds one addend an output channel                     */
+  int32_t          residual; /* QUERN_RESIDUAL_*                                                    */
+  quern_activation activation;
+  float            activation_alpha, activation_beta; /* what they mean: the list above             */
+  float            alpha;    /* 0 means 1                                                           */
+  float            beta;     /* 0 means 1                                                           */
+  int32_t          reserved[16]; /* zero points and scales of integer types come here               */
+} quern_epilogue;
+
+/* The worst error that the caller accepts, from best to worst.  e is 2^-24 for f32, s the sum over k
+ * of |src| * |weights|, and k the length of that sum. */
+typedef int32_t quern_accuracy;
+enum {
+  QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for integers, F32_FAST for f32                            */
+  QUERN_ACCURACY_EXACT = 10,     /* the exact result, rounded once                                  */
+  QUERN_ACCURACY_F32 = 20,       /* as a chain of fused multiply-adds: at most (k + 1) * e * s      */
+  QUERN_ACCURACY_F32_FAST = 30,  /* within four times of F32's measured error                       */
+  QUERN_ACCURACY_F32_LOOSE = 40  /* relative L2 error up to 1e-5                                    */
+};
+
+/* The problem.  dst, or any of its type, layout, size and stride, may be left zero: then it is derived
+ * (type and layout from src).  The same holds for residual, from dst.
+ *
+ *   CONV             src n c d h w, weights k (c/groups) t r s, dst n k o p q with
+ *                    p = (h + pad_begin + pad_end - dilation * (r - 1) - 1) / stride + 1, rounded down
+ *   CONV_TRANSPOSED  src n c d h w, weights c (k/groups) t r s, dst n k o p q with
+ *                    p = (h - 1) * stride + dilation * (r - 1) + 1 - pad_begin - pad_end + output_padding
+ *   GEMM             src n 1 1 m c, weights 1 1 1 c k, dst n 1 1 m k: rows along h, columns along w
+ *
+ * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). */
+typedef struct quern_problem {
+  uint32_t       size; /* sizeof(quern_problem) */
+  quern_op       op;
+  quern_tensor   src, weights, dst, residual;
+  quern_window   window;
+  int64_t        groups; /* 0 means 1 */
+  quern_epilogue epilogue;
+  quern_accuracy accuracy;
+  int32_t        reserved;
+} quern_problem;
+
+/* Problems with every default filled in; change what differs.  No checks: the verbs check.  The layout
+ * is that of src and, unless dst.layout is set, of dst; weights are QUERN_NCHW (k c r s, transposed c k r
+ * s) until weights.layout says otherwise.  src, dst and weights are dense, dst is left to be derived.
+ * With groups, set weights.size[1] too: to c / groups, transposed to k / groups.  quern_gemm multiplies
+ * an m x k matrix (src) by a k x n one (weights), all row-major. */
+QUERN_API quern_problem quern_conv2d(quern_type, quern_layout, int64_t n, int64_t c, int64_t h, int64_t w,
+                                     int64_t k, int64_t r, int64_t s) QUERN_NOEXCEPT;
+QUERN_API quern_problem quern_conv2d_transposed(quern_type, quern_layout, int64_t n, int64_t c, int64_t h,
+                                                int64_t w, int64_t k, int64_t r, int64_t s) QUERN_NOEXCEPT;
+QUERN_API quern_problem quern_gemm(quern_type, int64_t m, int64_t n, int64_t k) QUERN_NOEXCEPT;
+
+/* Checks every field, and fills in what was left to be derived: tensors complete with strides, window
+ * and groups without zeros.  All verbs do this first.  In place is fine (out == problem). */
+QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_problem* out, quern_error*) QUERN_NOEXCEPT;
+
+/* The text form: one line, benchdnn's problem language with words around it.  The verbose line, the
+ * bench's input, a fuzzer's finding and a bug report are this line, and replay each other.
+ *
+ *   [conv|conv_transposed|gemm] [f32|f64] [nchw|nhwc|SRC:DST] DESCRIPTOR [WORD...]
+ *
+ *   conv nhwc g1mb1ic64ih56oc64oh56kh3ph1n"resnet50:l1_3x3" bias act=relu
+ *   gemm f32 128x256:256x512
+ *
+ * Everything but the descriptor has a default (conv, f32, nchw, no epilogue).  docs/text.md is the whole
+ * grammar.  A missing w-value equals its h-value; missing groups, batch and stride mean 1, missing
+ * padding and dilation (minus one, as benchdnn counts) 0; oh and ow are checked when given. */
+
+/* On failure error->value is the column (1 is the first) of the offending character. */
+QUERN_API quern_status quern_problem_parse(const char* text, quern_problem* out, quern_error*) QUERN_NOEXCEPT;
+
+/* Writes the line and its final zero.  `capacity` bytes; *length (may be NULL) receives the length
+ * without the zero even when it does not fit (then: QUERN_BUFFER).  Parsing it gives the same problem. */
+QUERN_API quern_status quern_problem_print(const quern_problem*, char* out, size_t capacity, size_t* length,
+                                           quern_error*) QUERN_NOEXCEPT;
+
+/* ---- The machine ------------------------------------------------------------------------------ */
+
+/* A device other than this CPU; NULL everywhere means the CPU.  CUDA and OpenCL devices are opened on
+ * the caller's context when their backends arrive. */
+typedef struct quern_device quern_device;
+
+typedef int32_t quern_backend;
+enum {
+  QUERN_BACKEND_REF = 1, /* the float64 reference: never chosen unless asked for by name            */
+  QUERN_BACKEND_X86 = 2
+};
+
+/* Instruction sets that kernels are built for, as bits. */
+enum {
+  QUERN_ISA_AVX2 = 1 << 0,  /* AVX2 and FMA                                                         */
+  QUERN_ISA_AVX512 = 1 << 1 /* AVX-512 F, BW, DQ, VL                                                */
+};
+
+/* A CPU as the choice sees it.  An argument, so that any machine can be asked about on any other. */
+typedef struct quern_cpu {
+  uint32_t size;  /* sizeof(quern_cpu)                                                              */
+  uint32_t cores; /* that this process may use                                                      */
+  uint64_t isa;   /* QUERN_ISA_* bits that CPU and OS both allow                                    */
+  uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = none */
+} quern_cpu;
+
+/* This CPU, capped by the environment variable QUERN_ISA ("ref", "avx2", "avx512": the highest allowed). */
+QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
+
+/* "avx512" for QUERN_ISA_AVX512; NULL for what is not exactly one known bit. */
+QUERN_API const char* quern_isa_name(uint64_t bit) QUERN_NOEXCEPT;
+
+/* ---- The choice ------------------------------------------------------------------------------- */
+
+/* How far results repeat; each level includes those above it. */
+enum {
+  QUERN_REPEAT_RUN = 0,    /* the same call gives the same bits                                     */
+  QUERN_REPEAT_THREADS = 1,/* ... on any number of threads                                          */
+  QUERN_REPEAT_BATCH = 2,  /* ... and an image's result does not depend on the batch around it      */
+  QUERN_REPEAT_ISA = 3,    /* ... and on any ISA of the backend                                     */
+  QUERN_REPEAT_REF = 4     /* ... and equals the reference                                          */
+};
+
+/* What the caller insists on.  A wish that nothing meets is refused, never bent.  NULL: no wishes. */
+typedef struct quern_wish {
+  uint32_t         size;      /* sizeof(quern_wish)                                                 */
+  uint32_t         threads;   /* threads that run() will have; 0 means 1                            */
+  const char*      algorithm; /* only this one, e.g. "conv_im2col"; NULL: any but the reference     */
+  const char*      kernel;    /* only this one, e.g. "gemm_f32_14x32_avx512"; NULL: any             */
+  const char*      deny;      /* names of algorithms and kernels not wanted, separated by commas    */
+  const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand                         */
+  size_t           workspace_limit; /* bytes; 0: no limit; anything below 64: none at all           */
+  int32_t          repeat;    /* QUERN_REPEAT_* at least                                            */
+  int32_t          verbose;   /* 0: the environment variable QUERN_VERBOSE decides; -1: silent; 1: the
+                                 choice; 2: the refusals too                                        */
+  void (*log)(void* self, const char* line); /* where verbose lines go; NULL: stderr                */
+  void*            log_self;
+} quern_wish;
+
+enum {
+  QUERN_CHOSEN = 1,     /* what quern_plan_make takes                                               */
+  QUERN_USABLE = 2,     /* would run                                                                */
+  QUERN_REFUSED = 3,    /* the problem or the wish rules it out                                     */
+  QUERN_UNAVAILABLE = 4 /* this machine cannot run it                                               */
+};
+
+typedef int32_t quern_reason;
+enum {
+  QUERN_REASON_NONE = 0,
+  QUERN_REASON_ISA = 1,       /* the CPU lacks an instruction set                                   */
+  QUERN_REASON_TYPE = 2,      /* it does not compute this type                                      */
+  QUERN_REASON_LAYOUT = 3,    /* it does not read or write this layout                              */
+  QUERN_REASON_SHAPE = 4,     /* a size, stride or window field is outside of what it takes         */
+  QUERN_REASON_EPILOGUE = 5,  /* it has no such epilogue                                            */
+  QUERN_REASON_ACCURACY = 6,  /* its error class is worse than the problem accepts                  */
+  QUERN_REASON_REPEAT = 7,    /* it repeats less far than the wish demands                          */
+  QUERN_REASON_WORKSPACE = 8, /* it needs more memory than the wish allows                          */
+  QUERN_REASON_WISH = 9       /* the wish names another, or denies this one                         */
+};
+
+/* One way to solve the problem: an algorithm driving a kernel.  Strings are constants of the library. */
+typedef struct quern_candidate {
+  uint32_t       size;           /* sizeof(quern_candidate): set it in the first element            */
+  int32_t        verdict;        /* QUERN_CHOSEN ...                                                */
+  const char*    algorithm;      /* e.g. "conv_im2col"; names are never reused for other numerics   */
+  const char*    kernel;         /* e.g. "gemm_f32_14x32_avx512"                                    */
+  quern_backend  backend;
+  quern_reason   reason;         /* why not, else QUERN_REASON_NONE                                 */
+  const char*    field;          /* the field that rules it out, or NULL                            */
+  int64_t        value, limit;   /* its value, and what the kernel would take                       */
+  uint64_t       workspace_bytes;
+  uint64_t       packed_bytes;
+  double         predicted_ns;   /* of one run; 0 when refused                                      */
+  const char*    predictor;      /* the cost model's name and revision                              */
+  double         measured_ns;    /* 0: never measured                                               */
+  const char*    measured_by;    /* where that figure comes from; NULL: never measured              */
+  quern_accuracy accuracy;       /* error class                                                     */
+  int32_t        repeat;         /* QUERN_REPEAT_*                                                  */
+  double         error_bound;    /* |error| <= error_bound * sum |src| * |weights|, before epilogue */
+  double         flops;          /* done, padding and tails included                                */
+  double         bytes;          /* that must pass between memory and the core at least             */
+  double         floor_percent;  /* the machine's floor for the problem (FMA and bandwidth) over
+                                    predicted_ns, times 100                                         */
+  uint32_t       threads;        /* worth using, at most wish.threads                               */
+  uint32_t       reserved;
+} quern_candidate;
+
+/* Every kernel of the library that belongs to the problem's operator, each exactly once: the chosen
+ * one first, then the usable ones by predicted time, then the others.  Writes at most `capacity` of
+ * them; *count receives how many there are.  out may be NULL when capacity is 0.  out[0].size must be
+ * set.  A problem that no kernel solves is not an error here. */
+QUERN_API quern_status quern_candidates(const quern_device*, const quern_problem*, const quern_wish*,
+                                        quern_candidate* out, size_t capacity, size_t* count,
+                                        quern_error*) QUERN_NOEXCEPT;
+
+/* Why, in a sentence: "needs avx512, which this CPU lacks".  Same capacity rule as quern_problem_print. */
+QUERN_API quern_status quern_candidate_explain(const quern_candidate*, char* out, size_t capacity, size_t* length,
+                                               quern_error*) QUERN_NOEXCEPT;
+
+/* The choice, ready to run: a plain value, valid in the process that made it; copy it freely.  The
+ * named fields are for reading. */
+typedef struct quern_plan {
+  uint32_t       size;      /* sizeof(quern_plan); set by quern_plan_make                           */
+  uint32_t       threads;   /* worth using; run() never uses more                                   */
+  const char*    algorithm;
+  const char*    kernel;
+  quern_problem  problem;   /* complete: every field that was left to be derived is filled in       */
+  uint64_t       packed_bytes;    /* what quern_pack writes, 0: no weights to pack                  */
+  uint64_t       workspace_bytes; /* what quern_run needs, for `threads` threads                    */
+  quern_accuracy accuracy;
+  int32_t        repeat;
+  double         error_bound;
+  double         predicted_ns;
+  uint64_t       opaque[64];
+} quern_plan;
+
+QUERN_API quern_status quern_plan_make(quern_plan*, const quern_device*, const quern_problem*, const quern_wish*,
+                                       quern_error*) QUERN_NOEXCEPT;
+
+/* ---- Running ---------------------------------------------------------------------------------- */
+
+/* The caller's threads and memory, for one call.  NULL: this thread, no workspace. */
+typedef struct quern_exec {
+  uint32_t size;    /* sizeof(quern_exec)                                                           */
+  uint32_t threads; /* that parallel_for brings; 0 or 1, or no parallel_for: this thread alone      */
+  /* Must call task(arg, i) once for every i below count and return when all are done; on any number of
+   * threads, in any order, any thread any number of them. */
+  void (*parallel_for)(void* self, size_t count, void (*task)(void* arg, size_t i), void* arg);
+  void*    self;
+  void*    queue;           /* stream or queue of a device; NULL for the CPU                        */
+  void*    workspace;       /* 64-byte aligned; contents do not matter before or after              */
+  uint64_t workspace_bytes; /* at least plan.workspace_bytes                                        */
+} quern_exec;
+
+/* Alignment that workspace and packed weights must have, in bytes. */
+#define QUERN_ALIGN 64
+
+/* Packs plan.problem.weights, whose first element is at `weights`, into packed (plan.packed_bytes long,
+ * aligned to QUERN_ALIGN).  The blob is position independent: save it, map it, share it between
+ * threads, plans and processes.  It does not depend on the number of threads. */
+QUERN_API quern_status quern_pack(const quern_plan*, const void* weights, void* packed, uint64_t packed_bytes,
+                                  const quern_exec*, quern_error*) QUERN_NOEXCEPT;
+
+/* The same in parts, so that both copies need never exist whole: output channels first to first +
+ * count - 1, in any order, each exactly once, `weights` where the element of output channel `first`
+ * is; then quern_pack_seal once.  A blob that was not sealed is refused by quern_run. */
+QUERN_API quern_status quern_pack_part(const quern_plan*, int64_t first, int64_t count, const void* weights,
+                                       void* packed, uint64_t packed_bytes, quern_error*) QUERN_NOEXCEPT;
+QUERN_API quern_status quern_pack_seal(const quern_plan*, void* packed, uint64_t packed_bytes,
+                                       quern_error*) QUERN_NOEXCEPT;
+
+/* QUERN_OK when the blob was packed for plans like this one and is whole (the checksum is recomputed:
+ * one pass over it).  quern_run checks the header alone. */
+QUERN_API quern_status quern_packed_check(const quern_plan*, const void* packed, uint64_t packed_bytes,
+                                          quern_error*) QUERN_NOEXCEPT;
+
+/* Pointers to the first element of each operand, aligned to their element. */
+typedef struct quern_args {
+  uint32_t    size;     /* sizeof(quern_args)                                                       */
+  uint32_t    reserved;
+  const void* src;
+  const void* weights;  /* packed; plain where plan.packed_bytes is 0                               */
+  void*       dst;      /* must not overlap src, weights or workspace                               */
+  const void* residual; /* may be dst itself when it has the strides of dst                         */
+  const void* scale;    /* one per output channel                                                   */
+  const void* bias;     /* one per output channel                                                   */
+  const void* slope;    /* one per output channel (PReLU)                                           */
+} quern_args;
+
+QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const quern_exec*,
+                                 quern_error*) QUERN_NOEXCEPT;
+
+/* Everything in one call: plan, pack, run, with plain weights.  Allocates what that needs (plan.packed_bytes
+ * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once. */
+QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, const quern_exec*,
+                                     quern_error*) QUERN_NOEXCEPT;
+
+/* C = alpha * A B + beta * C for A (m x k), B (k x n), C (m x n) with row and column strides rs* and cs*
+ * in elements, as BLIS has them: (ld, 1) is row-major, (1, ld) column-major or transposed.  beta = 0
+ * does not read C.  Accuracy F32; the same bits on any number of threads.  Takes its memory from
+ * exec->workspace when that is at least quern_sgemm_workspace() bytes, else allocates.  To multiply by
+ * the same B again, plan a QUERN_GEMM and pack B. */
+QUERN_API quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa,
+                                   int64_t csa, const float* b, int64_t rsb, int64_t csb, float beta, float* c,
+                                   int64_t rsc, int64_t csc, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
+QUERN_API uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec*) QUERN_NOEXCEPT;
+
+/* ---- The kernel table ------------------------------------------------------------------------- */
+
+/* The list that the choice, the tests and the benches walk. */
+typedef struct quern_kernel_info {
+  uint32_t      size;   /* sizeof(quern_kernel_info)                                                */
+  quern_backend backend;
+  const char*   name;   /* "gemm_f32_14x32_avx512"                                                  */
+  const char*   kind;   /* which contract it fulfils: "gemm_f32"                                    */
+  const char*   about;  /* what it is for                                                           */
+  uint64_t      isa;    /* QUERN_ISA_* bits it needs                                                */
+  int32_t       mr, nr; /* register tile, 0 where its kind has none                                 */
+} quern_kernel_info;
+
+QUERN_API size_t quern_kernel_count(void) QUERN_NOEXCEPT;
+QUERN_API quern_status quern_kernel_get(size_t index, quern_kernel_info*, quern_error*) QUERN_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

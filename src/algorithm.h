@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+//
+// An algorithm is a driver: the portable loop nest that solves an operator with kernels of one kind.
+// One source file is one algorithm; its last line is QUERN_ALGORITHM, which puts it into the table.
+// A candidate of the choice is an algorithm with a kernel of the kind it drives.
+#pragma once
+
+#include "kernel.h"
+#include "refusal.h"
+
+namespace quern {
+
+struct machine;
+
+// What an algorithm needs to know between plan, pack and run, beside the problem.  Lives in quern_plan.
+struct layout {
+  uint64_t packed_bytes;     // of the payload, without the blob's header
+  uint64_t workspace_bytes;  // of one worker
+  uint32_t workers;          // worth using, at most what the wish has
+  uint32_t order;            // of the packed weights, where the algorithm has several
+  uint32_t word[8];          // block sizes: each driver names its own
+};
+
+struct cost {
+  double ns;     // predicted time of one run on `layout.workers` threads
+  double flops;  // done, padding and tails included
+};
+
+// Everything a driver is handed to run or pack.
+struct job {
+  const quern_problem& problem;  // complete
+  const kernel& row;
+  const struct layout& layout;
+};
+
+struct execution {
+  const quern_args& args;
+  const quern_exec* exec;  // may be NULL
+  uint32_t workers;        // at most layout.workers
+  char* workspace;         // workers * layout.workspace_bytes, QUERN_ALIGNed
+  const char* packed;      // payload, or plain weights
+};
+
+struct algorithm {
+  const char* name;  // public and final, as a kernel's name
+  const char* about;
+  enum kind drives;
+  quern_op op[3];  // operators that it solves; 0: none
+  quern_accuracy accuracy;
+  int32_t repeat;   // QUERN_REPEAT_*
+  bool on_request;  // only when the wish names it (the reference)
+
+  // What of the problem this algorithm and row do not take.
+  refusal (*refuse)(const quern_problem&, const kernel&);
+  // Block sizes and memory, for this machine and number of threads.
+  struct layout (*lay_out)(const quern_problem&, const kernel&, const machine&, uint32_t threads);
+  struct cost (*predict)(const quern_problem&, const kernel&, const struct layout&, const machine&);
+  double (*error_bound)(const quern_problem&);
+  // Output channels [first, first + count) of the weights into the payload; NULL: they are used as they are.
+  void (*pack)(const job&, int64_t first, int64_t count, const void* weights, char* payload);
+  void (*run)(const job&, const execution&);
+};
+
+}  // namespace quern
+
+#define QUERN_ALGORITHM(name_, ...)                          \
+  namespace quern::algorithms {                              \
+  extern const algorithm name_;                              \
+  constexpr algorithm name_ = {.name = #name_, __VA_ARGS__}; \
+  }

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT
+//
+// The verbs: check what comes in, then one call into the driver.
+#include <string.h>
+
+#include "blob.h"
+#include "choose.h"
+#include "driver.h"
+#include "geometry.h"
+#include "problem.h"
+#include "registry.h"
+#include "versioned.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+// What quern_plan.opaque holds.
+struct plan_state {
+  uint64_t magic;
+  const struct algorithm* algorithm;
+  const kernel* row;
+  struct layout layout;
+  blob_header header;  // what packed weights must begin with, but for the checksum
+};
+static_assert(sizeof(plan_state) <= sizeof(quern_plan::opaque));
+constexpr uint64_t plan_magic = 0x6e616c706e726571;
+
+quern_status state_of(const quern_plan* plan, plan_state& out, quern_error* error) {
+  if (!plan) return fail(error, QUERN_INVALID, "plan", 0, 0, "plan is NULL, must point to a quern_plan");
+  memcpy(&out, plan->opaque, sizeof out);
+  if (plan->size != sizeof(quern_plan) || out.magic != plan_magic)
+    return fail(error, QUERN_MISMATCH, "plan", plan->size, sizeof(quern_plan),
+                "plan was not made by quern_plan_make of this library and header");
+  return QUERN_OK;
+}
+
+quern_status make_plan(quern_plan* plan, const quern_problem& p, const resolved_wish& w, quern_error* error) {
+  option o;
+  if (const quern_status s = choose(p, w, o, error)) return s;
+  memset(plan, 0, sizeof *plan);
+  plan->size = sizeof *plan;
+  plan->threads = o.layout.workers;
+  plan->algorithm = o.algorithm->name, plan->kernel = o.row->name;
+  plan->problem = p;
+  plan->packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.layout.packed_bytes : 0;
+  plan->workspace_bytes = o.layout.workspace_bytes * o.layout.workers;
+  plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
+  plan->error_bound = o.algorithm->error_bound(p);
+  plan->predicted_ns = o.cost.ns;
+  const plan_state state = {plan_magic, o.algorithm, o.row, o.layout,
+                            blob_header_of({p, *o.row, o.layout}, *o.algorithm, plan->packed_bytes)};
+  memcpy(plan->opaque, &state, sizeof state);
+  return QUERN_OK;
+}
+
+bool aligned(const void* p, uint64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+
+quern_status check_packed(const quern_plan& plan, const plan_state& state, const void* packed, uint64_t bytes,
+                          quern_error* error) {
+  if (plan.packed_bytes == 0)
+    return fail(error, QUERN_INVALID, "plan.packed_bytes", 0, 0,
+                "plan.packed_bytes is 0: %s takes the weights as they are", state.algorithm->name);
+  if (!packed)
+    return fail(error, QUERN_BUFFER, "packed", 0, 0, "packed is NULL, must have %llu bytes",
+                static_cast<unsigned long long>(plan.packed_bytes));
+  if (!aligned(packed, QUERN_ALIGN))
+    return fail(error, QUERN_BUFFER, "packed", static_cast<int64_t>(reinterpret_cast<uintptr_t>(packed) % QUERN_ALIGN),
+                QUERN_ALIGN, "packed is not aligned to %d bytes", QUERN_ALIGN);
+  if (bytes < plan.packed_bytes)
+    return fail(error, QUERN_BUFFER, "packed_bytes", static_cast<int64_t>(bytes),
+                static_cast<int64_t>(plan.packed_bytes),
+                "packed_bytes is %llu, must be at least plan.packed_bytes = %llu",
+                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(plan.packed_bytes));
+  return QUERN_OK;
+}
+
+quern_status check_blob(const quern_plan& plan, const plan_state& state, const void* packed, quern_error* error) {
+  const blob_header& h = *static_cast<const blob_header*>(packed);
+  blob_header expected = state.header;
+  expected.checksum = h.checksum;
+  if (memcmp(&h, &expected, sizeof h) == 0) return QUERN_OK;
+  if (memcmp(h.magic, expected.magic, sizeof h.magic) != 0)
+    return fail(error, QUERN_MISMATCH, "packed", 0, 0,
+                "packed weights have no header: they were never packed or not sealed");
+  if (h.revision != expected.revision)
+    return fail(error, QUERN_MISMATCH, "packed.revision", h.revision, expected.revision,
+                "packed weights have layout revision %u, this library reads %u", h.revision, expected.revision);
+  return fail(
+      error, QUERN_MISMATCH, "packed", static_cast<int64_t>(h.total_bytes), static_cast<int64_t>(plan.packed_bytes),
+      "packed weights are for %.31s with %.47s and weights %lldx%lldx%lldx%lldx%lld, the plan is %s with %s and "
+      "another shape or window",
+      h.algorithm, h.kernel, static_cast<long long>(h.weights_size[0]), static_cast<long long>(h.weights_size[1]),
+      static_cast<long long>(h.weights_size[2]), static_cast<long long>(h.weights_size[3]),
+      static_cast<long long>(h.weights_size[4]), plan.algorithm, plan.kernel);
+}
+
+struct span {
+  const char* name;
+  uintptr_t begin, end;
+  bool meets(const span& o) const { return begin < o.end && o.begin < end; }
+};
+
+span span_of(const char* name, const void* p, uint64_t bytes) {
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(p);
+  return {name, begin, begin + bytes};
+}
+
+quern_status check_args(const quern_plan& plan, const quern_args& a, const quern_exec& e, quern_error* error) {
+  const quern_problem& p = plan.problem;
+  const uint64_t element = static_cast<uint64_t>(type_bytes(p.dst.type));
+  const uint64_t channels = static_cast<uint64_t>(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]);
+  const auto bytes = [&](const quern_tensor& t) { return static_cast<uint64_t>(extent(t)) * element; };
+  const uint64_t weights = plan.packed_bytes ? plan.packed_bytes : bytes(p.weights);
+  struct operand {
+    const char* name;
+    const void* pointer;
+    uint64_t bytes, align;
+    bool wanted;
+  };
+  const operand operands[] = {
+      {"args.src", a.src, bytes(p.src), element, true},
+      {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
+      {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
+      {"args.scale", a.scale, channels * element, element, p.epilogue.scale != 0},
+      {"args.bias", a.bias, channels * element, element, p.epilogue.bias != 0},
+      {"args.slope", a.slope, channels * element, element, p.epilogue.activation == QUERN_PRELU},
+      {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
+      {"args.dst", a.dst, bytes(p.dst), element, true}};
+  const span dst = span_of("args.dst", a.dst, bytes(p.dst));
+  const span workspace = span_of("exec.workspace", e.workspace, plan.workspace_bytes);
+  for (const operand& o : operands) {
+    if (!o.wanted || o.bytes == 0) continue;
+    if (!o.pointer)
+      return fail(error, QUERN_BUFFER, o.name, 0, static_cast<int64_t>(o.bytes), "%s is NULL, must have %llu bytes",
+                  o.name, static_cast<unsigned long long>(o.bytes));
+    if (!aligned(o.pointer, o.align))
+      return fail(error, QUERN_BUFFER, o.name, static_cast<int64_t>(reinterpret_cast<uintptr_t>(o.pointer) % o.align),
+                  static_cast<int64_t>(o.align), "%s is not aligned to %llu bytes", o.name,
+                  static_cast<unsigned long long>(o.align));
+    const span here = span_of(o.name, o.pointer, o.bytes);
+    const bool in_place = o.pointer == a.dst && strcmp(o.name, "args.residual") == 0 &&
+                          memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) == 0;
+    if (strcmp(o.name, dst.name) != 0 && !in_place && here.meets(dst))
+      return fail(error, QUERN_BUFFER, o.name, 0, 0, "%s overlaps args.dst", o.name);
+    if (strcmp(o.name, workspace.name) != 0 && workspace.begin != workspace.end && here.meets(workspace))
+      return fail(error, QUERN_BUFFER, o.name, 0, 0, "%s overlaps exec.workspace", o.name);
+  }
+  if (e.workspace_bytes < plan.workspace_bytes)
+    return fail(error, QUERN_BUFFER, "exec.workspace_bytes", static_cast<int64_t>(e.workspace_bytes),
+                static_cast<int64_t>(plan.workspace_bytes),
+                "exec.workspace_bytes is %llu, must be at least plan.workspace_bytes = %llu",
+                static_cast<unsigned long long>(e.workspace_bytes),
+                static_cast<unsigned long long>(plan.workspace_bytes));
+  return QUERN_OK;
+}
+
+quern_status take_exec(const quern_exec* given, quern_exec& out, quern_error* error) {
+  out = {};
+  if (const quern_status s = take(given, out, "exec", error)) return s;
+  if (out.queue)
+    return fail(error, QUERN_INVALID, "exec.queue", 1, 0, "exec.queue is not NULL, but the plan is for the CPU");
+  if (!out.parallel_for || out.threads == 0) out.threads = 1;
+  return QUERN_OK;
+}
+
+}  // namespace
+}  // namespace quern
+
+using namespace quern;
+
+extern "C" {
+
+uint32_t quern_version(void) noexcept { return QUERN_VERSION; }
+
+quern_status quern_check(uint32_t header, quern_error* error) noexcept {
+  const uint32_t library = QUERN_VERSION;
+  // While the major version is 0 every minor one may break; the library may be newer, not older.
+  const uint32_t unit = library < 10000 ? 100 : 10000;
+  if (header / unit == library / unit && header <= library) return QUERN_OK;
+  return fail(error, QUERN_MISMATCH, "QUERN_VERSION", header, library,
+              "compiled with the header of quern %u.%u.%u, but the library loaded is quern %u.%u.%u", header / 10000,
+              header / 100 % 100, header % 100, library / 10000, library / 100 % 100, library % 100);
+}
+
+quern_status quern_plan_make(quern_plan* plan, const quern_device* device, const quern_problem* problem,
+                             const quern_wish* wish, quern_error* error) noexcept {
+  if (!plan) return fail(error, QUERN_INVALID, "plan", 0, 0, "plan is NULL, must point to a quern_plan");
+  if (device)
+    return fail(error, QUERN_INVALID, "device", 1, 0,
+                "device is not NULL, but this build has no other device than the CPU");
+  quern_problem p;
+  resolved_wish w;
+  if (const quern_status s = complete(problem, p, error)) return s;
+  if (const quern_status s = resolve(wish, w, error)) return s;
+  return make_plan(plan, p, w, error);
+}
+
+quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t count, const void* weights, void* packed,
+                             uint64_t packed_bytes, quern_error* error) noexcept {
+  plan_state state;
+  if (const quern_status s = state_of(plan, state, error)) return s;
+  if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
+  const geometry g = geometry_of(plan->problem);
+  const int64_t channels = g.k * g.groups;
+  if (first < 0 || first > channels)
+    return fail(error, QUERN_INVALID, "first", first, channels, "first is %lld, must be 0 to %lld",
+                static_cast<long long>(first), static_cast<long long>(channels));
+  if (count < 0 || count > channels - first)
+    return fail(error, QUERN_INVALID, "count", count, channels - first, "count is %lld, must be 0 to %lld",
+                static_cast<long long>(count), static_cast<long long>(channels - first));
+  if (count == 0) return QUERN_OK;
+  if (!weights || !aligned(weights, static_cast<uint64_t>(type_bytes(plan->problem.weights.type))))
+    return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights is NULL or not aligned to its elements");
+  state.algorithm->pack({plan->problem, *state.row, state.layout}, first, count, weights,
+                        static_cast<char*>(packed) + sizeof(blob_header));
+  return QUERN_OK;
+}
+
+quern_status quern_pack_seal(const quern_plan* plan, void* packed, uint64_t packed_bytes, quern_error* error) noexcept {
+  plan_state state;
+  if (const quern_status s = state_of(plan, state, error)) return s;
+  if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
+  blob_header h = state.header;
+  h.checksum = blob_checksum(h, static_cast<const char*>(packed) + sizeof h);
+  memcpy(packed, &h, sizeof h);
+  return QUERN_OK;
+}
+
+quern_status quern_pack(const quern_plan* plan, const void* weights, void* packed, uint64_t packed_bytes,
+                        const quern_exec* exec, quern_error* error) noexcept {
+  plan_state state;
+  quern_exec e;
+  if (const quern_status s = state_of(plan, state, error)) return s;
+  if (const quern_status s = take_exec(exec, e, error)) return s;
+  if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
+  const geometry g = geometry_of(plan->problem);
+  const int64_t channels = g.k * g.groups;
+  if (channels > 0) {
+    if (!weights || !aligned(weights, static_cast<uint64_t>(type_bytes(plan->problem.weights.type))))
+      return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights is NULL or not aligned to its elements");
+    const job j = {plan->problem, *state.row, state.layout};
+    char* payload = static_cast<char*>(packed) + sizeof(blob_header);
+    // Sixteen channels an item: no two threads write one cache line, but for the edges of panels.
+    const quern_args none = {};
+    const int64_t parts = up(channels, 16);
+    struct layout no_workspace = state.layout;
+    no_workspace.workspace_bytes = 0;
+    for_each_item({plan->problem, *state.row, no_workspace}, {none, &e, e.threads, nullptr, nullptr}, parts,
+                  [&](int64_t part, char*) {
+                    const int64_t first = part * 16, count = std::min<int64_t>(16, channels - first);
+                    const char* from = static_cast<const char*>(weights) +
+                                       weight_offset(g, first) * type_bytes(plan->problem.weights.type);
+                    state.algorithm->pack(j, first, count, from, payload);
+                  });
+  }
+  return quern_pack_seal(plan, packed, packed_bytes, error);
+}
+
+quern_status quern_packed_check(const quern_plan* plan, const void* packed, uint64_t packed_bytes,
+                                quern_error* error) noexcept {
+  plan_state state;
+  if (const quern_status s = state_of(plan, state, error)) return s;
+  if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
+  if (const quern_status s = check_blob(*plan, state, packed, error)) return s;
+  const blob_header& h = *static_cast<const blob_header*>(packed);
+  if (blob_checksum(h, static_cast<const char*>(packed) + sizeof h) == h.checksum) return QUERN_OK;
+  return fail(error, QUERN_MISMATCH, "packed.checksum", static_cast<int64_t>(h.checksum), 0,
+              "packed weights are damaged: the checksum does not fit");
+}
+
+quern_status quern_run(const quern_plan* plan, const quern_args* args, const quern_exec* exec,
+                       quern_error* error) noexcept {
+  plan_state state;
+  quern_args a = {};
+  quern_exec e;
+  if (const quern_status s = state_of(plan, state, error)) return s;
+  if (!args) return fail(error, QUERN_INVALID, "args", 0, 0, "args is NULL, must point to a quern_args");
+  if (const quern_status s = take(args, a, "args", error)) return s;
+  if (const quern_status s = take_exec(exec, e, error)) return s;
+  if (empty(plan->problem)) return QUERN_OK;
+  if (const quern_status s = check_args(*plan, a, e, error)) return s;
+  if (plan->packed_bytes)
+    if (const quern_status s = check_blob(*plan, state, a.weights, error)) return s;
+  if (const uint64_t missing = state.row->isa & ~this_cpu().isa)
+    return fail(error, QUERN_UNSUPPORTED, "plan", static_cast<int64_t>(missing), 0,
+                "the plan's kernel %s needs an instruction set that this CPU lacks", plan->kernel);
+  const char* weights = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
+  state.algorithm->run({plan->problem, *state.row, state.layout},
+                       {a, &e, std::min(plan->threads, e.threads), static_cast<char*>(e.workspace), weights});
+  return QUERN_OK;
+}
+
+size_t quern_kernel_count(void) noexcept { return kernel_count(); }
+
+quern_status quern_kernel_get(size_t index, quern_kernel_info* out, quern_error* error) noexcept {
+  if (!out || out->size < sizeof(uint32_t) * 2 || out->size > longest_struct)
+    return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_kernel_info),
+                "out is NULL or out->size is not sizeof(quern_kernel_info), here %zu", sizeof(quern_kernel_info));
+  if (index >= kernel_count())
+    return fail(error, QUERN_INVALID, "index", static_cast<int64_t>(index), static_cast<int64_t>(kernel_count()),
+                "index is %zu, must be below quern_kernel_count() = %zu", index, kernel_count());
+  const kernel& k = kernel_at(index);
+  quern_kernel_info info = {};
+  info.backend = backend_of(index);
+  info.name = k.name;
+  info.kind = k.kind == kind::reference ? "reference" : "gemm_f32";
+  info.about = k.about;
+  info.isa = k.isa;
+  info.mr = k.mr, info.nr = k.nr;
+  give(info, out, out->size);
+  return QUERN_OK;
+}
+
+}  // extern "C"

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+#include "choose.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blob.h"
+#include "driver.h"
+#include "problem.h"
+#include "registry.h"
+#include "versioned.h"
+
+namespace quern {
+namespace {
+
+constexpr const char* predictor_name = "cycles-1";
+
+// Calls visit(algorithm, row, backend) for every pair that belongs to the operator, in table order.
+template <class Visit>
+void for_each_pair(quern_op op, Visit visit) {
+  for (size_t a = 0; a < algorithm_count(); ++a)
+    for (size_t k = 0; k < kernel_count(); ++k)
+      if (pairs(algorithm_at(a), kernel_at(k), op)) visit(algorithm_at(a), kernel_at(k), backend_of(k));
+}
+
+bool is_algorithm(const char* name, size_t length) {
+  for (size_t i = 0; i < algorithm_count(); ++i)
+    if (strlen(algorithm_at(i).name) == length && memcmp(algorithm_at(i).name, name, length) == 0) return true;
+  return false;
+}
+
+bool is_kernel(const char* name, size_t length) {
+  for (size_t i = 0; i < kernel_count(); ++i)
+    if (strlen(kernel_at(i).name) == length && memcmp(kernel_at(i).name, name, length) == 0) return true;
+  return false;
+}
+
+// Calls visit(name, length) for every name of a comma-separated list until it returns false.
+template <class Visit>
+bool names(const char* list, Visit visit) {
+  while (list && *list) {
+    list += strspn(list, " ,");
+    const size_t length = strcspn(list, " ,");
+    if (length && !visit(list, length)) return false;
+    list += length;
+  }
+  return true;
+}
+
+bool denied(const char* list, const char* name) {
+  const size_t length = strlen(name);
+  return !names(list, [&](const char* n, size_t l) { return l != length || memcmp(n, name, l) != 0; });
+}
+
+refusal wished_away(const algorithm& a, const kernel& row, const quern_wish& w) {
+  if (w.algorithm ? strcmp(w.algorithm, a.name) != 0 : a.on_request) return {QUERN_REASON_WISH, "wish.algorithm", 0, 0};
+  if (w.kernel && strcmp(w.kernel, row.name) != 0) return {QUERN_REASON_WISH, "wish.kernel", 0, 0};
+  if (denied(w.deny, a.name) || denied(w.deny, row.name)) return {QUERN_REASON_WISH, "wish.deny", 0, 0};
+  if (a.repeat < w.repeat) return {QUERN_REASON_REPEAT, "wish.repeat", w.repeat, a.repeat};
+  return {};
+}
+
+option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
+                const resolved_wish& w) {
+  option o = {
+      .algorithm = &a, .row = &row, .backend = backend, .verdict = QUERN_REFUSED, .why = {}, .layout = {}, .cost = {}};
+  if (const uint64_t missing = row.isa & ~w.runs_isa) {
+    o.verdict = QUERN_UNAVAILABLE;
+    o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
+    return o;
+  }
+  if ((o.why = a.refuse(p, row))) return o;
+  if (a.accuracy > p.accuracy) {
+    o.why = {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, a.accuracy};
+    return o;
+  }
+  if ((o.why = wished_away(a, row, w.wish))) return o;
+  o.layout = a.lay_out(p, row, w.machine, std::max(1u, w.wish.threads));
+  const uint64_t workspace = o.layout.workspace_bytes * o.layout.workers;
+  if (w.wish.workspace_limit && workspace > w.wish.workspace_limit) {
+    // Fewer threads need less.
+    o.layout = a.lay_out(p, row, w.machine, 1);
+    if (o.layout.workspace_bytes > w.wish.workspace_limit) {
+      o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(w.wish.workspace_limit),
+               static_cast<int64_t>(o.layout.workspace_bytes)};
+      return o;
+    }
+  }
+  o.cost = a.predict(p, row, o.layout, w.machine);
+  o.verdict = QUERN_USABLE;
+  return o;
+}
+
+[[gnu::format(printf, 2, 3)]] void say(const resolved_wish& w, const char* format, ...) {
+  char line[1400];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(line, sizeof line, format, list);
+  va_end(list);
+  if (w.wish.log)
+    w.wish.log(w.wish.log_self, line);
+  else
+    fprintf(stderr, "%s\n", line);
+}
+
+const char* type_name(int64_t type) { return type == QUERN_F32 ? "f32" : type == QUERN_F64 ? "f64" : "another type"; }
+
+// The reason as a sentence without its subject.
+int explain(const quern_candidate& c, char* out, size_t size) {
+  const char* field = c.field ? c.field : "";
+  switch (c.reason) {
+    case QUERN_REASON_NONE:
+      return snprintf(out, size, c.verdict == QUERN_CHOSEN ? "chosen: the lowest predicted time" : "usable");
+    case QUERN_REASON_ISA: {
+      const char* isa = quern_isa_name(static_cast<uint64_t>(c.limit));
+      return snprintf(out, size, "needs %s, which this CPU lacks", isa ? isa : "another instruction set");
+    }
+    case QUERN_REASON_TYPE:
+      return snprintf(out, size, "%s is %s, it computes %s", field, type_name(c.value), type_name(c.limit));
+    case QUERN_REASON_ACCURACY:
+      return snprintf(out, size, "its error class is %" PRId64 ", the problem accepts %" PRId64 " at most", c.limit,
+                      c.value);
+    case QUERN_REASON_REPEAT:
+      return snprintf(out, size, "repeats to level %" PRId64 ", the wish demands %" PRId64, c.limit, c.value);
+    case QUERN_REASON_WORKSPACE:
+      return snprintf(out, size, "needs %" PRId64 " bytes of workspace, the wish allows %" PRId64, c.limit, c.value);
+    case QUERN_REASON_WISH:
+      return snprintf(out, size,
+                      strcmp(field, "wish.deny") == 0     ? "wish.deny names it"
+                      : strcmp(field, "wish.kernel") == 0 ? "wish.kernel names another kernel"
+                      : strcmp(c.algorithm, "reference")  ? "wish.algorithm names another algorithm"
+                                                          : "runs only when wish.algorithm names it");
+    default: return snprintf(out, size, "%s is %" PRId64 ", it takes %" PRId64, field, c.value, c.limit);
+  }
+}
+
+// The least time this machine could take: multiply-adds at the peak of its best ISA, or the tensors once
+// through memory.
+double floor_ns(const quern_problem& p, const struct machine& m, uint32_t workers, double bytes) {
+  const double flops_a_cycle = m.isa & QUERN_ISA_AVX512 ? 64 : m.isa & QUERN_ISA_AVX2 ? 32 : 4;
+  return std::max(direct_flops(p) / flops_a_cycle / workers, bytes / 8) / clock_ghz;
+}
+
+double bytes_moved(const quern_problem& p) {
+  double bytes = 0;
+  for (const quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual}) {
+    if (t == &p.residual && p.epilogue.residual == QUERN_RESIDUAL_NONE) continue;
+    double elements = 1;
+    for (int64_t size : t->size) elements *= static_cast<double>(size);
+    bytes += elements * static_cast<double>(type_bytes(t->type));
+  }
+  return bytes;
+}
+
+quern_candidate candidate_of(const quern_problem& p, const option& o, const resolved_wish& w) {
+  quern_candidate c = {};
+  c.verdict = o.verdict;
+  c.algorithm = o.algorithm->name, c.kernel = o.row->name;
+  c.backend = o.backend;
+  c.reason = o.why.reason, c.field = o.why.field, c.value = o.why.value, c.limit = o.why.limit;
+  c.predictor = predictor_name;
+  c.accuracy = o.algorithm->accuracy, c.repeat = o.algorithm->repeat;
+  c.error_bound = o.algorithm->error_bound(p);
+  c.bytes = bytes_moved(p);
+  if (o.verdict == QUERN_USABLE) {
+    c.workspace_bytes = o.layout.workspace_bytes * o.layout.workers;
+    c.packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.layout.packed_bytes : 0;
+    c.threads = o.layout.workers;
+    c.flops = o.cost.flops;
+    c.predicted_ns = o.cost.ns;
+    c.floor_percent = o.cost.ns > 0 ? 100 * floor_ns(p, w.machine, o.layout.workers, c.bytes) / o.cost.ns : 100;
+  }
+  return c;
+}
+
+int rank(const quern_candidate& c) { return c.verdict; }
+bool before(const quern_candidate& a, const quern_candidate& b) {
+  if (rank(a) != rank(b)) return rank(a) < rank(b);
+  return a.verdict == QUERN_USABLE && a.predicted_ns < b.predicted_ns;
+}
+
+}  // namespace
+
+quern_status resolve(const quern_wish* given, resolved_wish& out, quern_error* error) {
+  out = {};
+  if (const quern_status s = take(given, out.wish, "wish", error)) return s;
+  quern_wish& w = out.wish;
+  if (w.algorithm && !is_algorithm(w.algorithm, strlen(w.algorithm)))
+    return fail(error, QUERN_INVALID, "wish.algorithm", 0, 0,
+                "wish.algorithm is '%.60s', no algorithm of this build has that name", w.algorithm);
+  if (w.kernel && !is_kernel(w.kernel, strlen(w.kernel)))
+    return fail(error, QUERN_INVALID, "wish.kernel", 0, 0,
+                "wish.kernel is '%.60s', no kernel of this build has that name", w.kernel);
+  const char* stranger = nullptr;
+  size_t length = 0;
+  if (!names(w.deny, [&](const char* n, size_t l) {
+        return is_algorithm(n, l) || is_kernel(n, l) || (stranger = n, length = l, false);
+      }))
+    return fail(error, QUERN_INVALID, "wish.deny", 0, 0,
+                "wish.deny has '%.*s', no algorithm or kernel of this build has that name",
+                static_cast<int>(std::min<size_t>(length, 60)), stranger);
+  if (w.repeat < QUERN_REPEAT_RUN || w.repeat > QUERN_REPEAT_REF)
+    return fail(error, QUERN_INVALID, "wish.repeat", w.repeat, QUERN_REPEAT_REF, "wish.repeat is %d, must be 0 to %d",
+                w.repeat, QUERN_REPEAT_REF);
+  if (w.verbose < -1 || w.verbose > 2)
+    return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
+  quern_cpu cpu = {};
+  if (w.cpu) {
+    if (const quern_status s = take(w.cpu, cpu, "wish.cpu", error)) return s;
+  } else if (const quern_status s = quern_cpu_get(&cpu, error)) {
+    return s;
+  }
+  out.machine = machine_of(cpu);
+  out.runs_isa = cpu.isa;
+  out.verbose = w.verbose;
+  if (w.verbose == 0)
+    if (const char* level = getenv("QUERN_VERBOSE"))
+      out.verbose = *level >= '0' && *level <= '9' ? std::min(*level - '0', 2) : 0;
+  return QUERN_OK;
+}
+
+quern_status choose(const quern_problem& p, const resolved_wish& w, option& best, quern_error* error) {
+  best = {};
+  char line[640] = "";
+  if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
+  option nearest = {};  // the refusal to name when nothing is left: the least surprising one
+  int refused = 0;
+  for_each_pair(p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+    const option o = evaluate(p, a, row, backend, w);
+    if (o.verdict == QUERN_USABLE) {
+      if (!best.algorithm || o.cost.ns < best.cost.ns) best = o;
+      return;
+    }
+    ++refused;
+    if (!nearest.algorithm || (nearest.why.reason == QUERN_REASON_WISH && o.why.reason != QUERN_REASON_WISH))
+      nearest = o;
+    if (w.verbose > 1) {
+      char why[200];
+      explain(candidate_of(p, o, w), why, sizeof why);
+      say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
+    }
+  });
+  if (best.algorithm) {
+    if (w.verbose > 0)
+      say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us predicted", line, best.algorithm->name, best.row->name,
+          best.layout.workers, best.cost.ns / 1000);
+    return QUERN_OK;
+  }
+  if (!nearest.algorithm)
+    return fail(error, QUERN_UNSUPPORTED, "op", p.op, 0, "no kernel of this build solves the operator %d", p.op);
+  char why[200];
+  explain(candidate_of(p, nearest, w), why, sizeof why);
+  return fail(error, QUERN_UNSUPPORTED, nearest.why.field ? nearest.why.field : "", nearest.why.value,
+              nearest.why.limit, "none of %d kernels can run this; %s with %s: %s", refused, nearest.algorithm->name,
+              nearest.row->name, why);
+}
+
+}  // namespace quern
+
+using namespace quern;
+
+extern "C" quern_status quern_candidates(const quern_device* device, const quern_problem* problem,
+                                         const quern_wish* wish, quern_candidate* out, size_t capacity, size_t* count,
+                                         quern_error* error) noexcept {
+  if (device)
+    return fail(error, QUERN_INVALID, "device", 1, 0,
+                "device is not NULL, but this build has no other device than the CPU");
+  if (capacity && !out) return fail(error, QUERN_INVALID, "out", 0, 0, "out is NULL while capacity is %zu", capacity);
+  if (!count) return fail(error, QUERN_INVALID, "count", 0, 0, "count is NULL, must point to a size_t");
+  quern_problem p;
+  resolved_wish w;
+  if (const quern_status s = complete(problem, p, error)) return s;
+  if (const quern_status s = resolve(wish, w, error)) return s;
+  const uint32_t size = capacity ? out->size : 0;
+  if (capacity && (size < sizeof(uint32_t) * 2 || size > longest_struct))
+    return fail(error, QUERN_INVALID, "out[0].size", size, sizeof(quern_candidate),
+                "out[0].size is %u, must be sizeof(quern_candidate), here %zu", size, sizeof(quern_candidate));
+  // Sorted as they come: the caller's array is the only one.  The whole of a candidate may be longer than
+  // the caller knows, so what sorts is remade from what every version has: verdict and time.
+  char* const base = reinterpret_cast<char*>(out);
+  size_t found = 0, kept = 0;
+  for_each_pair(p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+    ++found;
+    if (!capacity) return;
+    const quern_candidate c = candidate_of(p, evaluate(p, a, row, backend, w), w);
+    size_t place = kept;
+    while (place > 0) {
+      quern_candidate other = {};
+      memcpy(&other, base + (place - 1) * size, std::min<size_t>(size, sizeof other));
+      if (!before(c, other)) break;
+      --place;
+    }
+    if (place == capacity) return;
+    if (kept < capacity) ++kept;
+    memmove(base + (place + 1) * size, base + place * size, (kept - place - 1) * size);
+    give(c, reinterpret_cast<quern_candidate*>(base + place * size), size);
+  });
+  if (kept) {
+    quern_candidate first = {};
+    memcpy(&first, base, std::min<size_t>(size, sizeof first));
+    if (first.verdict == QUERN_USABLE) {
+      first.verdict = QUERN_CHOSEN;
+      give(first, out, size);
+    }
+  }
+  *count = found;
+  return QUERN_OK;
+}
+
+extern "C" quern_status quern_candidate_explain(const quern_candidate* candidate, char* out, size_t capacity,
+                                                size_t* length, quern_error* error) noexcept {
+  quern_candidate c = {};
+  if (!candidate)
+    return fail(error, QUERN_INVALID, "candidate", 0, 0, "candidate is NULL, must point to a quern_candidate");
+  if (const quern_status s = take(candidate, c, "candidate", error)) return s;
+  if (!c.algorithm || (capacity && !out))
+    return fail(error, QUERN_INVALID, "candidate", 0, 0,
+                "candidate was not filled in by quern_candidates, or out is NULL");
+  const int written = explain(c, out, capacity);
+  if (length) *length = static_cast<size_t>(written);
+  if (static_cast<size_t>(written) >= capacity)
+    return fail(error, QUERN_BUFFER, "capacity", static_cast<int64_t>(capacity), written + 1,
+                "capacity is %zu, must be at least %d", capacity, written + 1);
+  return QUERN_OK;
+}

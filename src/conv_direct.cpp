@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+//
+// Direct convolution, forward and transposed: a sliding window without im2col, for NHWC.
+//
+// The output is cut into rectangles whose pixels have the same taps on the image (one inside, a few along
+// the border).  In a rectangle a strip of mr pixels, along x or along y, stays in registers over all taps
+// and channels, reading the image where it lies; taps on padding are left out and cost nothing.
+//
+//   item = image, group, phase, band of rows, block of panels      one task of the parallel_for
+//     for panel of nr output channels in the block
+//       for rectangle in the band
+//         for chunk of taps                                        its weights stay in L2
+//           for strip of mr pixels
+//             row.gemm
+#include "driver.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+enum word { band_rows, bands, block_panels, blocks, chunk_k };
+
+constexpr int64_t most_taps = 64;  // of one kernel call; longer lists are summed in several
+
+refusal refuse(const quern_problem& p, const kernel&) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  const geometry g = geometry_of(p);
+  if (p.src.size[1] > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
+  if (p.dst.size[1] > 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
+  if (p.epilogue.residual && p.dst.size[1] > 1 && g.residual[1] != 1)
+    return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+  return {};
+}
+
+// Taps that neighbour each other in x read neighbouring pixels: one run of s * c floats.
+bool rows_merge(const geometry& g, const phase& ph) { return g.groups == 1 && ph.w.tap_step == 1 && g.src[4] == g.c; }
+
+// Pixels of one output: all at the same distances, so that one kernel call can take any run of them.
+struct strip {
+  int64_t count, lines;        // pixels in a line, lines
+  int64_t src, dst, residual;  // elements from pixel to pixel
+  int64_t src_line, dst_line, residual_line;
+};
+
+// A rectangle as lines along x or along y, whichever gives fewer tiles; whole images as one line.
+strip strip_of(const geometry& g, const phase& ph, range y, range x, int64_t mr, bool residual) {
+  const strip along_x = {x.count(),
+                         y.count(),
+                         ph.w.in_step * g.src[4],
+                         ph.w.out_step * g.dst[4],
+                         ph.w.out_step * g.residual[4],
+                         ph.h.in_step * g.src[3],
+                         ph.h.out_step * g.dst[3],
+                         ph.h.out_step * g.residual[3]};
+  const strip along_y = {along_x.lines,         along_x.count, along_x.src_line, along_x.dst_line,
+                         along_x.residual_line, along_x.src,   along_x.dst,      along_x.residual};
+  if (along_x.src_line == along_x.src * along_x.count && along_x.dst_line == along_x.dst * along_x.count &&
+      (!residual || along_x.residual_line == along_x.residual * along_x.count)) {
+    strip one = along_x;
+    one.count *= one.lines, one.lines = 1;
+    return one;
+  }
+  return along_y.lines * up(along_y.count, mr) < along_x.lines * up(along_x.count, mr) ? along_y : along_x;
+}
+
+// Calls visit(d index, y range, x range) for every rectangle of the band.
+template <class Visit>
+void rectangles(const phase& ph, range band, Visit visit) {
+  for (int64_t d = 0; d < ph.d.out_count; ++d)
+    for (range y = {band.begin, band.begin}; y.begin < band.end; y.begin = y.end) {
+      y = ph.h.span(y.begin, band.end);
+      for (range x = {0, 0}; x.begin < ph.w.out_count; x.begin = x.end) {
+        x = ph.w.span(x.begin, ph.w.out_count);
+        visit(d, y, x);
+      }
+    }
+}
+
+int64_t most_rows(const geometry& g) { return phase_of(g, 0).h.out_count; }
+
+double compute_cycles(const geometry& g, const kernel& row) {
+  double cycles = 0;
+  for (int64_t f = 0; f < std::min<int64_t>(g.phases(), 64); ++f) {
+    const phase ph = phase_of(g, f);
+    rectangles({.d = {.out_count = std::min<int64_t>(ph.d.out_count, 1)}, .h = ph.h, .w = ph.w}, {0, ph.h.out_count},
+               [&](int64_t, range y, range x) {
+                 const strip s = strip_of(g, ph, y, x, row.mr, false);
+                 const double k = static_cast<double>(ph.d.taps * ph.h.taps_at(y.begin).count() *
+                                                      ph.w.taps_at(x.begin).count() * g.c);
+                 const cut tiles(s.count, row.mr);
+                 const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
+                 const double calls = static_cast<double>(s.lines * tiles.tiles * ph.d.out_count);
+                 const double m = static_cast<double>(tiles.count) / static_cast<double>(tiles.tiles);
+                 cycles += calls * static_cast<double>(panels) * tile_cycles(row, m, row.nr, k);
+                 if (tail) cycles += calls * tile_cycles(row, m, static_cast<double>(tail), k);
+               });
+    if (f == 63) cycles *= static_cast<double>(g.phases()) / 64;
+  }
+  return cycles * static_cast<double>(g.n * g.groups);
+}
+
+struct layout lay_out(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry g = geometry_of(p);
+  const weight_panels panels = {g, row.nr, row.vector};
+  struct layout l = {};
+  l.packed_bytes = static_cast<uint64_t>(panels.size()) * sizeof(float);
+  l.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
+
+  const int64_t l2 = static_cast<int64_t>(m.l2);
+  const int64_t k = std::max<int64_t>(1, g.filter[0] * g.filter[1] * g.filter[2] * g.c);
+  // A third of L2 for a chunk of weights, another for the band of the image that meets it.
+  l.word[chunk_k] = static_cast<uint32_t>(std::clamp<int64_t>(l2 / 3 / 4 / row.nr, 256, 1 << 20));
+  const int64_t rows = std::max<int64_t>(1, most_rows(g));
+  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * g.stride[1]);
+  const bool streams_weights = k * g.k * 4 > l2;  // then they pass once, over as much image as there is
+  int64_t band = streams_weights ? rows : std::clamp<int64_t>(l2 / 3 / image_row, 1, rows);
+  const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
+  const int64_t wanted = l.workers > 1 ? 4 * l.workers : 1;
+  int64_t channel_blocks = 1;
+  if (fixed * up(rows, band) < wanted) {
+    // Too few items: weights that stream are split over threads, else rows are, then both.
+    if (streams_weights) channel_blocks = std::min(panels.count(), up(wanted, fixed));
+    const int64_t want_bands = up(wanted, fixed * channel_blocks);
+    band = std::min(band, std::max<int64_t>(1, rows / want_bands));
+    if (fixed * channel_blocks * up(rows, band) < wanted)
+      channel_blocks = std::min(std::max<int64_t>(panels.count(), 1), up(wanted, fixed * up(rows, band)));
+  }
+  l.word[band_rows] = static_cast<uint32_t>(std::min<int64_t>(band, UINT32_MAX));
+  l.word[bands] = static_cast<uint32_t>(up(rows, l.word[band_rows]));
+  l.word[block_panels] =
+      static_cast<uint32_t>(std::max<int64_t>(1, up(panels.count(), std::max<int64_t>(1, channel_blocks))));
+  l.word[blocks] = static_cast<uint32_t>(up(panels.count(), l.word[block_panels]));
+  return l;
+}
+
+struct cost predict(const quern_problem& p, const kernel& row, const struct layout& l, const machine& m) {
+  const geometry g = geometry_of(p);
+  const double cycles = compute_cycles(g, row);
+  // Every panel reads the image again; beyond L2 that is 8 bytes a cycle.
+  const double image = 4.0 * static_cast<double>(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
+  const double reads = static_cast<double>(up(std::max<int64_t>(g.k, 1), row.nr));
+  const double weights = static_cast<double>(l.packed_bytes);
+  const double traffic =
+      (weights > static_cast<double>(m.l2) ? weights * l.word[bands] * static_cast<double>(g.n) / 8 : 0) +
+      (image / l.word[bands] > static_cast<double>(m.l2) / 2 ? image * reads / 8 : image / 8);
+  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, l.workers),
+          cycles * 4 * row.vector};
+}
+
+double error_bound(const quern_problem& p) {
+  const geometry g = geometry_of(p);
+  return (static_cast<double>(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
+}
+
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry g = geometry_of(j.problem);
+  pack_panels({g, j.row.nr, j.row.vector}, first, count, static_cast<const float*>(weights),
+              reinterpret_cast<float*>(payload));
+}
+
+// One rectangle of one panel: its taps, chunk by chunk, over all its strips.
+void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, range y, range x, gemm_f32 tile,
+               const epilogue_f32& epilogue) {
+  const range td = ph.d.taps_at(d), th = ph.h.taps_at(y.begin), tw = ph.w.taps_at(x.begin);
+  const bool merged = rows_merge(g, ph);
+  const int64_t run = merged ? tw.count() : 1;  // taps of x in one kernel tap
+  const int64_t across = merged ? (tw.count() > 0) : tw.count();
+  const int64_t total = td.count() * th.count() * across;
+  const int64_t width = static_cast<int64_t>(tile.ldb);
+  tile.k = static_cast<size_t>(run * g.c);
+  const int64_t chunk = std::clamp<int64_t>(j.layout.word[chunk_k] / std::max<int64_t>(1, run * g.c), 1, most_taps);
+  const strip s = strip_of(g, ph, y, x, j.row.mr, tile.residual != nullptr);
+  tile.lda = static_cast<size_t>(s.src), tile.ldc = static_cast<size_t>(s.dst),
+  tile.ldr = static_cast<size_t>(s.residual);
+
+  // Where the first tap of the first pixel is; taps count from there.
+  if (total)
+    tile.a += (ph.d.in_begin + d * ph.d.in_step + td.begin * ph.d.tap_step) * g.src[2] +
+              (ph.h.in_begin + y.begin * ph.h.in_step + th.begin * ph.h.tap_step) * g.src[3] +
+              (ph.w.in_begin + x.begin * ph.w.in_step + tw.begin * ph.w.tap_step) * g.src[4];
+  const auto place = [&](const int64_t* stride) {
+    return (ph.d.out_begin + d * ph.d.out_step) * stride[2] + (ph.h.out_begin + y.begin * ph.h.out_step) * stride[3] +
+           (ph.w.out_begin + x.begin * ph.w.out_step) * stride[4];
+  };
+  tile.c += place(g.dst);
+  if (tile.residual) tile.residual += place(g.residual);
+
+  gemm_tap taps[most_taps];
+  tile.tap = taps;
+  const cut tiles(s.count, j.row.mr);
+  int64_t done = 0;
+  do {
+    const int64_t count = std::min(chunk, total - done);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t index = done + i, u = index % across, v = index / across % th.count(),
+                    t = index / (across * th.count());
+      taps[i].a = static_cast<ptrdiff_t>(t * ph.d.tap_step * g.src[2] + v * ph.h.tap_step * g.src[3] +
+                                         u * ph.w.tap_step * g.src[4]);
+      taps[i].b = static_cast<ptrdiff_t>((((td.begin + t) * ph.h.taps + th.begin + v) * ph.w.taps + tw.begin + u) *
+                                         g.c * width);
+    }
+    tile.taps = static_cast<size_t>(count);
+    tile.accumulate = done > 0;
+    done += count;
+    tile.epilogue = done == total ? &epilogue : nullptr;
+    for (int64_t line = 0; line < s.lines; ++line)
+      for (int64_t i = 0; i < tiles.tiles; ++i) {
+        gemm_f32 call = tile;
+        const int64_t first = tiles.begin(i);
+        call.m = static_cast<size_t>(tiles.rows(i));
+        if (total) call.a += line * s.src_line + first * s.src;
+        call.c += line * s.dst_line + first * s.dst;
+        if (call.residual) call.residual += line * s.residual_line + first * s.residual;
+        j.row.gemm(call);
+      }
+  } while (done < total);
+}
+
+void run(const job& j, const execution& e) {
+  const geometry g = geometry_of(j.problem);
+  const weight_panels panels = {g, j.row.nr, j.row.vector};
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const uint32_t* word = j.layout.word;
+  const int64_t items = g.n * g.groups * g.phases() * word[bands] * word[blocks];
+  for_each_item(j, e, items, [&](int64_t item, char*) {
+    const int64_t block = item % word[blocks], b = item / word[blocks] % word[bands];
+    const int64_t rest = item / word[blocks] / word[bands];
+    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
+    const phase ph = phase_of(g, f);
+    int64_t before = 0;
+    for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
+    const range band = {std::min<int64_t>(b * word[band_rows], ph.h.out_count),
+                        std::min<int64_t>((b + 1) * word[band_rows], ph.h.out_count)};
+    const int64_t last = std::min<int64_t>(panels.count(), (block + 1) * word[block_panels]);
+    for (int64_t panel = block * word[block_panels]; panel < last; ++panel) {
+      const int64_t channel = group * g.k + panel * j.row.nr;
+      gemm_f32 tile = {};
+      tile.n = static_cast<size_t>(std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr));
+      tile.a = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
+      tile.b = reinterpret_cast<const float*>(e.packed) + panels.phase(group, before) + panels.panel(panel, ph.taps());
+      tile.ldb = static_cast<size_t>(panels.width(panel));
+      tile.c = static_cast<float*>(e.args.dst) + n * g.dst[0] + channel * g.dst[1];
+      tile.channel = static_cast<size_t>(channel);
+      if (epilogue.residual)
+        tile.residual = static_cast<const float*>(e.args.residual) + n * g.residual[0] + channel * g.residual[1];
+      rectangles(ph, band, [&](int64_t d, range y, range x) { rectangle(j, g, ph, d, y, x, tile, epilogue); });
+    }
+  });
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_direct, .about = "sliding window without im2col, NHWC", .drives = kind::gemm_f32,
+                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
+                .refuse = refuse, .lay_out = lay_out, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .run = run)

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT
+//
+// Convolution, forward and transposed, as GEMM over the im2col matrix, blocked for L2, the matrix packed
+// block by block straight from the image (im2col.h).  Any layout: where output channels are densest in
+// dst they run across the tile and weights are B, otherwise pixels do and weights are A.
+//
+//   item = image, group, phase, block of pixels, block of channels          one task of the parallel_for
+//     for kc of the taps and channels
+//       pack the block of pixels, or read it where it lies                   stays in L2
+//       for the weights of nr (or mr) output channels                        stay in L1
+//         for the pixels of mr (or nr)
+//           row.gemm
+#include "conv_im2col.h"
+
+#include "driver.h"
+#include "im2col.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+enum word { k_block, pixel_block, pixel_blocks, channel_block, channel_blocks, flags };
+enum flag : uint32_t { channels_across = 1, in_place = 2, scattered = 4 };
+
+constexpr int64_t padding = 16;  // between packed rows: a power of two would fall into few sets of L1
+
+// Pixels follow each other in memory with one stride for this many, counted in the phase's order.
+int64_t line_length(const phase& ph, const int64_t* stride, bool input) {
+  const auto step = [&](const axis& a, int i) { return (input ? a.in_step : a.out_step) * stride[i]; };
+  int64_t length = ph.w.out_count;
+  if (ph.h.out_count == 1 || step(ph.h, 3) == length * step(ph.w, 4)) {
+    length *= ph.h.out_count;
+    if (ph.d.out_count == 1 || step(ph.d, 2) == length * step(ph.w, 4)) length *= ph.d.out_count;
+  }
+  return length;
+}
+
+int64_t line_length(const geometry& g, const phase& ph, bool residual, bool image) {
+  int64_t length = line_length(ph, g.dst, false);
+  if (residual) length = std::min(length, line_length(ph, g.residual, false));
+  if (image) length = std::min(length, line_length(ph, g.src, true));
+  return length;
+}
+
+// One tap, always on the image: the matrix is the image itself.
+bool pointwise(const geometry& g) {
+  if (g.transposed) return false;
+  for (int i = 0; i < 3; ++i)
+    if (g.filter[i] != 1 || g.pad[i] != 0 || (g.out[i] - 1) * g.stride[i] >= g.in[i]) return false;
+  return true;
+}
+
+uint32_t flags_of(const quern_problem& p, const geometry& g) {
+  uint32_t f = 0;
+  if (g.dst[1] == 1 && (!p.epilogue.residual || g.residual[1] == 1)) f |= channels_across;
+  const int64_t out_step = g.transposed ? g.stride[2] : 1;
+  if (!(f & channels_across) && (out_step * g.dst[4] != 1 || (p.epilogue.residual && out_step * g.residual[4] != 1)))
+    f |= scattered;
+  if (pointwise(g) && (f & channels_across ? g.src[1] == 1 : g.src[4] * g.stride[2] == 1)) f |= in_place;
+  return f;
+}
+
+struct extent {
+  int64_t k, pixels;  // of the largest phase
+};
+
+extent extent_of(const geometry& g) {
+  const phase ph = phase_of(g, 0);
+  int64_t taps = ph.taps();
+  for (int64_t f = 1; f < std::min<int64_t>(g.phases(), 4096); ++f) taps = std::max(taps, phase_of(g, f).taps());
+  if (g.phases() > 4096) taps = g.filter[0] * g.filter[1] * g.filter[2];
+  return {taps * g.c, ph.outputs()};
+}
+
+}  // namespace
+
+namespace im2col_driver {
+
+refusal refuse(const quern_problem& p, const kernel&) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  return {};
+}
+
+static double compute_cycles(const geometry& g, const kernel& row, const struct layout& l) {
+  const extent x = extent_of(g);
+  const bool across = l.word[flags] & channels_across;
+  const int64_t rows = across ? x.pixels : g.k, columns = across ? g.k : x.pixels;
+  const cut tiles(std::max<int64_t>(rows, 1), row.mr);
+  const double m = static_cast<double>(tiles.count) / static_cast<double>(tiles.tiles);
+  const double whole = static_cast<double>(columns / row.nr), tail = static_cast<double>(columns % row.nr);
+  const double k = static_cast<double>(x.k),
+               parts = static_cast<double>(std::max<int64_t>(1, up(x.k, std::max(1u, l.word[k_block]))));
+  double cycles = whole * tile_cycles(row, m, row.nr, k / parts);
+  if (tail > 0) cycles += tile_cycles(row, m, tail, k / parts);
+  cycles *= parts * static_cast<double>(tiles.tiles);
+  // Packing writes every element once per block of channels: about a vector of four in two cycles, more
+  // where layouts cross.
+  if (!(l.word[flags] & in_place)) {
+    const bool straight = across ? g.src[1] == 1 : g.src[4] * g.stride[2] == 1;
+    cycles += k * static_cast<double>(x.pixels) * l.word[channel_blocks] * (straight ? 0.25 : 0.75);
+  }
+  if (l.word[flags] & scattered) cycles += static_cast<double>(rows * columns);
+  return cycles * static_cast<double>(g.n * g.groups * g.phases());
+}
+
+struct layout lay_out(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry g = geometry_of(p);
+  struct layout l = {};
+  const uint32_t f = l.word[flags] = flags_of(p, g);
+  const bool across = f & channels_across;
+  l.order = f & channels_across;
+  l.packed_bytes = sizeof(float) *
+                   static_cast<uint64_t>(across ? weight_panels{g, row.nr, row.vector}.size() : weight_rows{g}.size());
+  const extent x = extent_of(g);
+  const int64_t pixel_tile = across ? row.mr : row.nr, channel_tile = across ? row.nr : row.mr;
+  const int64_t l2 = static_cast<int64_t>(m.l2) / 4;  // elements
+
+  // The panel of kc x nr is to stay near L1 while mr rows pass by it; sums that wait in dst need k whole.
+  int64_t kc = std::max<int64_t>(1, x.k);
+  if (!(f & scattered)) kc = up(kc, up(kc, f & in_place ? 1024 : 576));
+  int64_t pixels = std::max<int64_t>(pixel_tile, l2 / 2 / kc / pixel_tile * pixel_tile);
+  pixels = std::min(pixels, up(std::max<int64_t>(x.pixels, 1), pixel_tile) * pixel_tile);
+
+  l.word[channel_blocks] = 1;
+  l.word[channel_block] = static_cast<uint32_t>(up(std::max<int64_t>(g.k, 1), channel_tile));
+  l.word[k_block] = static_cast<uint32_t>(std::min<int64_t>(kc, UINT32_MAX));
+  l.workers = useful_workers(compute_cycles(g, row, l) / clock_ghz, threads);
+
+  const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
+  if (l.workers > 1 && fixed * up(x.pixels, pixels) < 4 * l.workers) {
+    const int64_t wanted = up(4 * l.workers, fixed);
+    // Where weights exceed L2, splitting channels lets every thread stream its share of them once.
+    if (l.packed_bytes > m.l2) {
+      const int64_t tiles = l.word[channel_block];
+      const int64_t blocks = std::min<int64_t>(tiles, l.workers);
+      l.word[channel_block] = static_cast<uint32_t>(up(tiles, blocks));
+      l.word[channel_blocks] = static_cast<uint32_t>(up(tiles, l.word[channel_block]));
+    }
+    pixels =
+        std::max(pixel_tile, std::min(pixels, x.pixels / up(wanted, l.word[channel_blocks]) / pixel_tile * pixel_tile));
+  }
+  // Blocks of nearly the same size.
+  const int64_t blocks = std::max<int64_t>(1, up(x.pixels, pixels));
+  pixels = up(up(std::max<int64_t>(x.pixels, 1), blocks), pixel_tile) * pixel_tile;
+  l.word[pixel_block] = static_cast<uint32_t>(std::min<int64_t>(pixels, UINT32_MAX));
+  l.word[pixel_blocks] = static_cast<uint32_t>(up(x.pixels, l.word[pixel_block]));
+
+  int64_t elements = f & in_place ? 0 : across ? pixels * (kc + padding) : pixels * kc;
+  if (f & scattered) elements += 2 * row.mr * row.nr;
+  l.workspace_bytes = static_cast<uint64_t>(up(elements * 4, QUERN_ALIGN) * QUERN_ALIGN);
+  return l;
+}
+
+struct cost predict(const quern_problem& p, const kernel& row, const struct layout& l, const machine& m) {
+  const geometry g = geometry_of(p);
+  const double cycles = compute_cycles(g, row, l);
+  const double weights = static_cast<double>(l.packed_bytes);
+  const double passes = static_cast<double>(g.n) * l.word[pixel_blocks];
+  const double image = 4.0 * static_cast<double>(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
+  const double output = 8.0 * static_cast<double>(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
+  const double traffic = ((weights > static_cast<double>(m.l2) ? weights * passes : 0) + image + output) / 8;
+  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, l.workers),
+          cycles * 4 * row.vector};
+}
+
+double error_bound(const quern_problem& p) {
+  const geometry g = geometry_of(p);
+  return (static_cast<double>(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
+}
+
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry g = geometry_of(j.problem);
+  const float* from = static_cast<const float*>(weights);
+  float* to = reinterpret_cast<float*>(payload);
+  if (j.layout.word[flags] & channels_across)
+    pack_panels({g, j.row.nr, j.row.vector}, first, count, from, to);
+  else
+    pack_rows({g}, first, count, from, to);
+}
+
+namespace {
+
+// What the loops of one item share.
+struct block {
+  const job& j;
+  const geometry& g;
+  const phase& ph;
+  const im2col& matrix;
+  const epilogue_f32& epilogue;
+  const float* weights;  // of this group and phase
+  float* dst;            // of this image and group, first pixel of the phase
+  const float* residual;
+  int64_t channel;         // the group's first
+  range pixels, channels;  // channels in tiles
+  int64_t k, line;
+  float* workspace;
+};
+
+int64_t pixel_offset(const phase& ph, const int64_t* stride, int64_t p) {
+  const int64_t x = p % ph.w.out_count, y = p / ph.w.out_count % ph.h.out_count,
+                d = p / ph.w.out_count / ph.h.out_count;
+  return d * ph.d.out_step * stride[2] + y * ph.h.out_step * stride[3] + x * ph.w.out_step * stride[4];
+}
+
+int64_t image_offset(const phase& ph, const int64_t* stride, int64_t p) {
+  const int64_t x = p % ph.w.out_count, y = p / ph.w.out_count % ph.h.out_count,
+                d = p / ph.w.out_count / ph.h.out_count;
+  return d * ph.d.in_step * stride[2] + y * ph.h.in_step * stride[3] + x * ph.w.in_step * stride[4];
+}
+
+void run_across(const block& b) {
+  const kernel& row = b.j.row;
+  const weight_panels panels = {b.g, row.nr, row.vector};
+  const bool reads_image = b.j.layout.word[flags] & in_place;
+  const int64_t kc = b.j.layout.word[k_block];
+  const gemm_tap tap = {0, 0};
+  int64_t k0 = 0;
+  do {
+    const range ks = {k0, std::min(b.k, k0 + kc)};
+    const int64_t lda = reads_image ? b.ph.w.in_step * b.g.src[4] : ks.count() + padding;
+    if (!reads_image && ks.count()) b.matrix.pack(b.pixels, ks, b.workspace, lda, 1);
+    for (int64_t panel = b.channels.begin; panel < b.channels.end; ++panel) {
+      gemm_f32 tile = {};
+      tile.n = static_cast<size_t>(std::min<int64_t>(row.nr, b.g.k - panel * row.nr));
+      tile.k = static_cast<size_t>(ks.count());
+      tile.taps = 1, tile.tap = &tap;
+      tile.lda = static_cast<size_t>(lda);
+      tile.ldb = static_cast<size_t>(panels.width(panel));
+      tile.b = b.weights + panel * row.nr * b.k + ks.begin * panels.width(panel);
+      tile.ldc = static_cast<size_t>(b.ph.w.out_step * b.g.dst[4]);
+      tile.ldr = static_cast<size_t>(b.ph.w.out_step * b.g.residual[4]);
+      tile.accumulate = k0 > 0;
+      tile.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
+      tile.channel = static_cast<size_t>(b.channel + panel * row.nr);
+      for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
+        const int64_t end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
+        const cut tiles(end - p, row.mr);
+        const int64_t to = pixel_offset(b.ph, b.g.dst, p), from = reads_image ? image_offset(b.ph, b.g.src, p) : 0;
+        const int64_t add = b.residual ? pixel_offset(b.ph, b.g.residual, p) : 0;
+        for (int64_t i = 0; i < tiles.tiles; ++i) {
+          const int64_t first = tiles.begin(i);
+          tile.m = static_cast<size_t>(tiles.rows(i));
+          tile.a = reads_image ? b.matrix.image + from + first * lda + ks.begin
+                               : b.workspace + (p - b.pixels.begin + first) * lda;
+          tile.c = b.dst + to + first * static_cast<int64_t>(tile.ldc) + panel * row.nr;
+          if (b.residual) tile.residual = b.residual + add + first * static_cast<int64_t>(tile.ldr) + panel * row.nr;
+          row.gemm(tile);
+        }
+        p = end;
+      }
+    }
+    k0 += kc;
+  } while (k0 < b.k);
+}
+
+// A tile whose pixels are not neighbours in dst is made in the workspace and sown from there.
+void gemm_scattered(const block& b, const gemm_f32& call, int64_t pixel, int64_t channel_offset) {
+  const kernel& row = b.j.row;
+  float* sums = b.workspace + (b.j.layout.workspace_bytes / 4 - static_cast<uint64_t>(2 * row.mr * row.nr)) / 16 * 16;
+  float* addends = sums + row.mr * row.nr;
+  gemm_f32 tile = call;
+  tile.c = sums, tile.ldc = static_cast<size_t>(row.nr);
+  if (b.residual) {
+    for (size_t c = 0; c < call.m; ++c)
+      for (size_t i = 0; i < call.n; ++i)
+        addends[c * static_cast<size_t>(row.nr) + i] =
+            b.residual[pixel_offset(b.ph, b.g.residual, pixel + static_cast<int64_t>(i)) +
+                       (channel_offset + static_cast<int64_t>(c)) * b.g.residual[1]];
+    tile.residual = addends, tile.ldr = static_cast<size_t>(row.nr);
+  }
+  row.gemm(tile);
+  for (size_t c = 0; c < call.m; ++c)
+    for (size_t i = 0; i < call.n; ++i)
+      b.dst[pixel_offset(b.ph, b.g.dst, pixel + static_cast<int64_t>(i)) +
+            (channel_offset + static_cast<int64_t>(c)) * b.g.dst[1]] = sums[c * static_cast<size_t>(row.nr) + i];
+}
+
+void run_down(const block& b) {
+  const kernel& row = b.j.row;
+  const uint32_t f = b.j.layout.word[flags];
+  const bool reads_image = f & in_place;
+  const int64_t kc = b.j.layout.word[k_block];
+  const int64_t weight_stride = weight_rows{b.g}.stride(b.k / std::max<int64_t>(b.g.c, 1));
+  const gemm_tap tap = {0, 0};
+  int64_t k0 = 0;
+  do {
+    const range ks = {k0, std::min(b.k, k0 + kc)};
+    if (!reads_image && ks.count())
+      for (int64_t p = b.pixels.begin; p < b.pixels.end; p += row.nr)
+        b.matrix.pack({p, std::min(b.pixels.end, p + row.nr)}, ks, b.workspace + (p - b.pixels.begin) * ks.count(), 1,
+                      row.nr);
+    gemm_f32 tile = {};
+    tile.k = static_cast<size_t>(ks.count());
+    tile.taps = 1, tile.tap = &tap;
+    tile.lda = static_cast<size_t>(weight_stride);
+    tile.ldb = static_cast<size_t>(reads_image ? b.g.src[1] : row.nr);
+    tile.ldc = static_cast<size_t>(b.g.dst[1]);
+    tile.ldr = static_cast<size_t>(b.g.residual[1]);
+    tile.accumulate = k0 > 0;
+    tile.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
+    tile.channels_are_rows = true;
+    const cut tiles(b.g.k, row.mr);
+    for (int64_t i = b.channels.begin; i < std::min(b.channels.end, tiles.tiles); ++i) {
+      const int64_t channel = tiles.begin(i);
+      tile.m = static_cast<size_t>(tiles.rows(i));
+      tile.a = b.weights + channel * weight_stride + ks.begin;
+      tile.channel = static_cast<size_t>(b.channel + channel);
+      for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
+        const int64_t panel = (p - b.pixels.begin) / row.nr, inside = (p - b.pixels.begin) % row.nr;
+        const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr,
+                                      f & scattered ? b.pixels.end : (p / b.line + 1) * b.line});
+        tile.n = static_cast<size_t>(end - p);
+        tile.b = reads_image ? b.matrix.image + image_offset(b.ph, b.g.src, p) + ks.begin * b.g.src[1]
+                             : b.workspace + panel * row.nr * ks.count() + inside;
+        if (f & scattered) {
+          gemm_scattered(b, tile, p, channel);
+        } else {
+          tile.c = b.dst + pixel_offset(b.ph, b.g.dst, p) + channel * b.g.dst[1];
+          if (b.residual) tile.residual = b.residual + pixel_offset(b.ph, b.g.residual, p) + channel * b.g.residual[1];
+          row.gemm(tile);
+        }
+        p = end;
+      }
+    }
+    k0 += kc;
+  } while (k0 < b.k);
+}
+
+}  // namespace
+
+void run(const job& j, const execution& e) {
+  const geometry g = geometry_of(j.problem);
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const uint32_t* word = j.layout.word;
+  const bool across = word[flags] & channels_across;
+  const weight_panels panels = {g, j.row.nr, j.row.vector};
+  const weight_rows rows = {g};
+  const int64_t rows_of_group = across ? 0 : rows.size() / std::max<int64_t>(g.groups, 1);
+  const int64_t items = g.n * g.groups * g.phases() * word[pixel_blocks] * word[channel_blocks];
+  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
+    // Neighbouring items share their channels, so that threads meet in the same weights.
+    const int64_t pixel = item % word[pixel_blocks], channels = item / word[pixel_blocks] % word[channel_blocks];
+    const int64_t rest = item / word[pixel_blocks] / word[channel_blocks];
+    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
+    const phase ph = phase_of(g, f);
+    const range pixels = {pixel * word[pixel_block], std::min<int64_t>(ph.outputs(), (pixel + 1) * word[pixel_block])};
+    if (pixels.begin >= pixels.end) return;
+    int64_t taps_before = 0, rows_before = 0;
+    for (int64_t i = 0; i < f; ++i) {
+      const int64_t taps = phase_of(g, i).taps();
+      taps_before += taps, rows_before += g.k * rows.stride(taps);
+    }
+    const float* image = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
+    const im2col matrix = {g, ph, j.row, image};
+    const auto begin = [&](const int64_t* stride) {
+      return n * stride[0] + group * g.k * stride[1] + ph.d.out_begin * stride[2] + ph.h.out_begin * stride[3] +
+             ph.w.out_begin * stride[4];
+    };
+    const block b = {
+        .j = j,
+        .g = g,
+        .ph = ph,
+        .matrix = matrix,
+        .epilogue = epilogue,
+        .weights = reinterpret_cast<const float*>(e.packed) +
+                   (across ? panels.phase(group, taps_before) : group * rows_of_group + rows_before),
+        .dst = static_cast<float*>(e.args.dst) + begin(g.dst),
+        .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + begin(g.residual) : nullptr,
+        .channel = group * g.k,
+        .pixels = pixels,
+        .channels = {channels * word[channel_block],
+                     std::min<int64_t>(up(g.k, across ? j.row.nr : j.row.mr), (channels + 1) * word[channel_block])},
+        .k = ph.taps() * g.c,
+        .line = line_length(g, ph, epilogue.residual, word[flags] & in_place),
+        .workspace = reinterpret_cast<float*>(workspace)};
+    if (across)
+      run_across(b);
+    else
+      run_down(b);
+  });
+}
+
+}  // namespace im2col_driver
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_im2col, .about = "GEMM over the im2col matrix, packed from the image block by block",
+                .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_ISA, .refuse = im2col_driver::refuse, .lay_out = im2col_driver::lay_out,
+                .predict = im2col_driver::predict, .error_bound = im2col_driver::error_bound,
+                .pack = im2col_driver::pack, .run = im2col_driver::run)

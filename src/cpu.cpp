@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+//
+// What this CPU has.  The compiler's own detection checks CPUID together with what the OS saves (XCR0), and
+// the C library knows the caches; a system that tells nothing (no /sys, masked bits) gets less, not a failure.
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "error.h"
+#include "machine.h"
+
+namespace quern {
+namespace {
+
+struct isa_name {
+  uint64_t bit;
+  const char* name;
+};
+// From the lowest to the highest of each family; QUERN_ISA caps by this order.
+constexpr isa_name isa_names[] = {{QUERN_ISA_AVX2, "avx2"}, {QUERN_ISA_AVX512, "avx512"}};
+
+uint64_t detect_isa() {
+  uint64_t isa = 0;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    isa |= QUERN_ISA_AVX2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+      isa |= QUERN_ISA_AVX512;
+  }
+#endif
+  return isa;
+}
+
+uint64_t cache_bytes(int name) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+}
+
+uint32_t detect_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);  // more CPUs than cpu_set_t holds
+  return n > 0 ? static_cast<uint32_t>(n) : 1;
+}
+
+quern_cpu detect() {
+  quern_cpu cpu = {};
+  cpu.size = sizeof cpu;
+  cpu.isa = detect_isa();
+  cpu.cores = detect_cores();
+  cpu.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
+  cpu.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
+  cpu.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+  return cpu;
+}
+
+}  // namespace
+
+// CPUID traps in virtual machines and costs microseconds there, so the first answer is kept.  Whoever
+// comes while it is being written detects for himself: no lock, nothing to break in a fork.
+quern_cpu this_cpu() {
+  static quern_cpu kept;
+  static std::atomic<int> state{0};  // 0 empty, 1 being written, 2 kept
+  if (state.load(std::memory_order_acquire) == 2) return kept;
+  const quern_cpu cpu = detect();
+  int empty = 0;
+  if (state.compare_exchange_strong(empty, 1, std::memory_order_relaxed)) {
+    kept = cpu;
+    state.store(2, std::memory_order_release);
+  }
+  return cpu;
+}
+
+machine machine_of(const quern_cpu& cpu) {
+  machine m = {};
+  m.isa = cpu.isa;
+  m.l1 = cpu.l1_bytes ? cpu.l1_bytes : 32 << 10;
+  m.l2 = cpu.l2_bytes ? cpu.l2_bytes : 256 << 10;
+  m.l3 = cpu.l3_bytes > m.l2 ? cpu.l3_bytes : m.l2;
+  m.cores = cpu.cores ? cpu.cores : 1;
+  return m;
+}
+
+}  // namespace quern
+
+using namespace quern;
+
+extern "C" const char* quern_isa_name(uint64_t bit) noexcept {
+  for (const isa_name& isa : isa_names)
+    if (isa.bit == bit) return isa.name;
+  return nullptr;
+}
+
+extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexcept {
+  if (!out) return fail(error, QUERN_INVALID, "cpu", 0, 0, "cpu is NULL, must point to a quern_cpu");
+  quern_cpu cpu = this_cpu();
+  if (const char* cap = getenv("QUERN_ISA"); cap && *cap) {
+    uint64_t allowed = 0;
+    bool known = strcmp(cap, "ref") == 0;
+    for (const isa_name& isa : isa_names) {
+      if (known) break;
+      allowed |= isa.bit;
+      known = strcmp(cap, isa.name) == 0;
+    }
+    if (!known)
+      return fail(error, QUERN_INVALID, "QUERN_ISA", 0, 0,
+                  "the environment variable QUERN_ISA is '%.40s', must be ref, avx2 or avx512", cap);
+    cpu.isa &= allowed;
+  }
+  *out = cpu;
+  return QUERN_OK;
+}

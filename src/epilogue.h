@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+//
+// The epilogue of kernel.h on a tile of finished sums, for the kernels of kind gemm_f32.
+//
+//   f = alpha * scale[k]        rounded once a channel
+//   y = f * acc + bias[k]       one fused multiply-add; without bias the product, rounded once
+//   y = activation(beta * residual + y)       BEFORE, fused
+//   y = beta * residual + activation(y)       AFTER, fused
+#pragma once
+
+#include "activation.h"
+#include "kernel.h"
+
+namespace quern {
+namespace {
+
+// The loops of finish(); activate(y, slope) is inlined.
+template <class V, class Activate>
+[[gnu::always_inline]] inline void finish_rows(const gemm_f32& g, const float* tile, size_t tile_row,
+                                               const Activate& activate) {
+  const epilogue_f32& e = *g.epilogue;
+  const V alpha = V::set1(e.alpha), beta = V::set1(e.beta);
+  const V nothing = V::set1(-0.0f);  // y + nothing is y, signed zeros included
+  const bool along = !g.channels_are_rows;
+  const bool slopes = e.activation == QUERN_PRELU;
+  for (size_t i = 0; i < g.m; ++i) {
+    V factor = alpha, bias = nothing, slope = nothing;
+    if (!along) {
+      const size_t channel = g.channel + i;
+      if (e.scale) factor = alpha * V::set1(e.scale[channel]);
+      if (e.bias) bias = V::set1(e.bias[channel]);
+      if (slopes) slope = V::set1(e.slope[channel]);
+    }
+    for (size_t j = 0; j < g.n; j += V::width) {
+      const size_t count = g.n - j;
+      const auto load = [count](const float* p) { return count >= V::width ? V::load(p) : V::load_part(p, count); };
+      if (along) {
+        const size_t channel = g.channel + j;
+        if (e.scale) factor = alpha * load(e.scale + channel);
+        if (e.bias) bias = load(e.bias + channel);
+        if (slopes) slope = load(e.slope + channel);
+      }
+      V y = V::fma(V::load(tile + i * tile_row + j), factor, bias);
+      if (e.residual == QUERN_RESIDUAL_BEFORE) y = V::fma(beta, load(g.residual + i * g.ldr + j), y);
+      y = activate(y, slope);
+      if (e.residual == QUERN_RESIDUAL_AFTER) y = V::fma(beta, load(g.residual + i * g.ldr + j), y);
+      float* c = g.c + i * g.ldc + j;
+      if (count >= V::width) {
+        y.store(c);
+      } else {
+        y.store_part(c, count);
+      }
+    }
+  }
+}
+
+// C[m x n] = epilogue(tile).  Rows of the tile are `tile_row` floats apart and padded to whole vectors;
+// of C and the residual exactly m x n elements are touched.  g.epilogue is not NULL.
+template <class V>
+[[gnu::noinline]] void finish(const gemm_f32& g, const float* tile, size_t tile_row) {
+  const epilogue_f32& e = *g.epilogue;
+  const V a = V::set1(e.activation_alpha), b = V::set1(e.activation_beta);
+  const auto rows = [&](const auto& activate) { finish_rows<V>(g, tile, tile_row, activate); };
+  switch (e.activation) {
+    case QUERN_RELU: return rows([](V x, V) { return relu(x); });
+    case QUERN_CLAMP: return rows([=](V x, V) { return clamp(x, a, b); });
+    case QUERN_LEAKY_RELU: return rows([=](V x, V) { return leaky_relu(x, a); });
+    case QUERN_PRELU: return rows([](V x, V slope) { return leaky_relu(x, slope); });
+    case QUERN_SIGMOID: return rows([](V x, V) { return sigmoid(x); });
+    case QUERN_SILU: return rows([](V x, V) { return silu(x); });
+    case QUERN_HARD_SIGMOID: return rows([=](V x, V) { return hard_sigmoid(x, a, b); });
+    case QUERN_HARD_SWISH: return rows([=](V x, V) { return hard_swish(x, a, b); });
+    case QUERN_TANH: return rows([](V x, V) { return tanh(x); });
+    case QUERN_GELU: return rows([](V x, V) { return gelu(x); });
+    case QUERN_MISH: return rows([](V x, V) { return mish(x); });
+    default: return rows([](V x, V) { return x; });
+  }
+}
+
+}  // namespace
+}  // namespace quern

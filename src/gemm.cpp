@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+//
+// GEMM: a pointwise convolution whose pixels are the rows of A (geometry.h), so the loops of conv_im2col,
+// which read A where it lies when its rows are contiguous, and turn the product over when C's columns are.
+#include "conv_im2col.h"
+
+QUERN_ALGORITHM(gemm, .about = "packed GEMM, blocked for L2 (Goto and van de Geijn 2008)", .drives = kind::gemm_f32,
+                .op = {QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
+                .refuse = im2col_driver::refuse, .lay_out = im2col_driver::lay_out, .predict = im2col_driver::predict,
+                .error_bound = im2col_driver::error_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+//
+// Convolution and transposed convolution as the same thing: stride-1 walks over an output grid.
+//
+// Along each axis a transposed convolution with stride s splits its output into s phases; within one,
+// neighbouring outputs read neighbouring inputs through every s-th tap.  A convolution has one phase,
+// whose outputs read inputs s apart.  Drivers see phases only:
+//
+//   output j of a phase lies at out_begin + j * out_step            j < out_count
+//   its tap u reads input in_begin + j * in_step + u * tap_step     u < taps, tap_step > 0
+//   through filter index filter_begin + u * filter_step
+#pragma once
+
+#include <quern/quern.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace quern {
+
+struct range {
+  int64_t begin, end;
+  int64_t count() const { return end - begin; }
+  bool operator==(const range&) const = default;
+};
+
+inline int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }  // a / b rounded up, a >= 0
+
+struct axis {
+  int64_t out_begin, out_step, out_count;
+  int64_t in_begin, in_step, in_size;
+  int64_t taps, tap_step, filter_begin, filter_step;
+
+  // The taps of output j that fall on the image; empty ranges begin and end at 0.
+  range taps_at(int64_t j) const {
+    const int64_t first = in_begin + j * in_step;
+    const int64_t lo = first >= 0 ? 0 : up(-first, tap_step);
+    const int64_t hi = first >= in_size ? 0 : std::min(taps, up(in_size - first, tap_step));
+    return lo < hi ? range{lo, hi} : range{0, 0};
+  }
+
+  // The outputs from j on, below `end`, that have the same taps as j.
+  range span(int64_t j, int64_t end) const {
+    const range same = taps_at(j);
+    int64_t last = j + 1;
+    if (same.count() == 0) {
+      while (last < end && taps_at(last) == same) ++last;
+      return {j, last};
+    }
+    // Both ends of the range fall as j rises: until the tap before it enters, or its last one leaves.
+    last = std::min(end, up(in_size - in_begin - (same.end - 1) * tap_step, in_step));
+    if (same.begin > 0) last = std::min(last, up(-in_begin - (same.begin - 1) * tap_step, in_step));
+    return {j, last};
+  }
+
+  // The outputs in `within` whose tap u falls on the image.
+  range outputs_of(int64_t u, range within) const {
+    const int64_t offset = in_begin + u * tap_step;
+    const int64_t lo = offset >= 0 ? 0 : up(-offset, in_step);
+    const int64_t hi = offset >= in_size ? 0 : up(in_size - offset, in_step);
+    const range r = {std::max(within.begin, lo), std::min(within.end, hi)};
+    return r.begin < r.end ? r : range{within.begin, within.begin};
+  }
+};
+
+inline axis forward_axis(int64_t in, int64_t out, int64_t filter, int64_t stride, int64_t dilation, int64_t pad) {
+  return {0, 1, out, -pad, stride, in, filter, dilation, 0, 1};
+}
+
+// Phase rho of an axis: outputs o with (o + pad) mod stride == rho.  They take the taps t whose t * dilation
+// has that residue too: t0, t0 + T, ... with T = stride / gcd(stride, dilation), or none.
+inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t stride, int64_t dilation, int64_t pad,
+                            int64_t rho) {
+  axis a = {};
+  a.out_begin = ((rho - pad) % stride + stride) % stride;
+  a.out_step = stride;
+  a.out_count = a.out_begin < out ? up(out - a.out_begin, stride) : 0;
+  a.in_step = 1;
+  a.in_size = in;
+  a.tap_step = 1;
+  a.filter_step = 1;
+  const int64_t gcd = std::gcd(stride, dilation), T = stride / gcd;
+  if (rho % gcd != 0) return a;
+  int64_t t0 = 0;
+  while (t0 < T && t0 * dilation % stride != rho) ++t0;
+  if (t0 >= filter || t0 == T) return a;
+  a.taps = (filter - t0 - 1) / T + 1;
+  // Counted from the last tap back, so that the input index rises with u.
+  a.tap_step = dilation / gcd;
+  a.filter_step = -T;
+  a.filter_begin = t0 + (a.taps - 1) * T;
+  a.in_begin = (a.out_begin + pad - a.filter_begin * dilation) / stride;
+  return a;
+}
+
+// A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows.
+struct geometry {
+  int64_t n, c, k, groups;              // c and k of one group
+  int64_t src[5], dst[5], residual[5];  // strides, n c d h w
+  int64_t weights[5];                   // strides: output channel in the group, input channel in the group, t r s
+  int64_t weights_group;                // stride from group to group
+  int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
+  bool transposed;
+
+  int64_t phases(int axis_index) const {
+    return transposed ? std::min(stride[axis_index], std::max<int64_t>(out[axis_index], 1)) : 1;
+  }
+  int64_t phases() const { return phases(0) * phases(1) * phases(2); }
+  axis axis_of(int i, int64_t phase) const {
+    if (!transposed) return forward_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i]);
+    // Phases by where they begin in dst, so that those without outputs need not be counted.
+    return transposed_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i], (phase + pad[i]) % stride[i]);
+  }
+};
+
+// The three axes of one phase; phases are numbered with w fastest.
+struct phase {
+  axis d, h, w;
+  int64_t outputs() const { return d.out_count * h.out_count * w.out_count; }
+  int64_t taps() const { return d.taps * h.taps * w.taps; }
+};
+
+inline phase phase_of(const geometry& g, int64_t index) {
+  const int64_t w = g.phases(2), h = g.phases(1);
+  return {g.axis_of(0, index / (w * h)), g.axis_of(1, index / w % h), g.axis_of(2, index % w)};
+}
+
+inline geometry geometry_of(const quern_problem& p) {
+  geometry g = {};
+  if (p.op == QUERN_GEMM) {
+    g.n = p.src.size[0], g.c = p.src.size[4], g.k = p.dst.size[4], g.groups = 1;
+    for (int i = 0; i < 3; ++i) g.in[i] = g.out[i] = g.filter[i] = g.stride[i] = g.dilation[i] = 1;
+    g.in[2] = g.out[2] = p.src.size[3];
+    const auto turn = [](const quern_tensor& t, int64_t* stride) {
+      stride[0] = t.stride[0], stride[1] = t.stride[4], stride[4] = t.stride[3];
+    };
+    turn(p.src, g.src), turn(p.dst, g.dst), turn(p.residual, g.residual);
+    g.weights[0] = p.weights.stride[4], g.weights[1] = p.weights.stride[3];
+    return g;
+  }
+  g.transposed = p.op == QUERN_CONV_TRANSPOSED;
+  g.groups = p.groups;
+  g.n = p.src.size[0], g.c = p.src.size[1] / p.groups, g.k = p.dst.size[1] / p.groups;
+  for (int i = 0; i < 5; ++i)
+    g.src[i] = p.src.stride[i], g.dst[i] = p.dst.stride[i], g.residual[i] = p.residual.stride[i];
+  for (int i = 0; i < 3; ++i) {
+    g.in[i] = p.src.size[2 + i], g.out[i] = p.dst.size[2 + i], g.filter[i] = p.window.filter[i];
+    g.stride[i] = p.window.stride[i], g.dilation[i] = p.window.dilation[i], g.pad[i] = p.window.pad_begin[i];
+    g.weights[2 + i] = p.weights.stride[2 + i];
+  }
+  // Transposed weights are c (k/groups): groups follow each other along the input channels.
+  g.weights[0] = p.weights.stride[g.transposed ? 1 : 0];
+  g.weights[1] = p.weights.stride[g.transposed ? 0 : 1];
+  g.weights_group = p.weights.stride[0] * (g.transposed ? g.c : g.k);
+  return g;
+}
+
+}  // namespace quern

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+//
+// The contract of every kernel kind, and the row that a kernel is.
+//
+// Kernel files include this, vec_<isa>.h, the algebra headers, <stddef.h>, <stdint.h> and intrinsics,
+// nothing else, and keep everything but their table in an anonymous namespace: an object compiled for
+// AVX-512 must not leave a symbol that the linker could hand to an older CPU.
+#pragma once
+
+#include <quern/quern.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__clang__)
+#define QUERN_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QUERN_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+namespace quern {
+
+// What happens to a finished sum on its way to memory; quern_epilogue with its zeros resolved.  Vectors
+// hold one value an output channel, NULL where there is none.  Built once a run, constant in it.
+struct epilogue_f32 {
+  const float* scale;
+  const float* bias;
+  const float* slope;
+  float alpha, beta;
+  int32_t residual;  // QUERN_RESIDUAL_*
+  quern_activation activation;
+  float activation_alpha, activation_beta;
+  // True when y = min(max(acc + bias, lower), upper) says it all: kernels do that on their accumulators
+  // and leave the rest to epilogue.h, one copy a file.
+  bool clamp_only;
+  float lower, upper;
+};
+
+// ---- gemm_f32 ---------------------------------------------------------------------------------
+//
+//   C[m x n] = epilogue(C_in[m x n] + sum over taps t of A_t[m x k] * B_t[k x n])     m <= mr, n <= nr
+//
+//   A_t[i][p] = a[tap[t].a + i * lda + p]      read by broadcast, any alignment
+//   B_t[p][j] = b[tap[t].b + p * ldb + j]      read in vectors, exactly n floats of each row
+//   C  [i][j] = c[i * ldc + j]                 written once, exactly m x n
+//
+// Rows of A are contiguous along k, rows of B and C along n; nothing outside is read or written.  One
+// tap is a plain GEMM; r * s taps are a sliding window without im2col; padding is a tap left out.  Every
+// element of C is one chain of fused multiply-adds in the order of (t, p), starting from zero or from C:
+// the same bits whatever the tile, the blocking of k, and the ISA.
+struct gemm_tap {
+  ptrdiff_t a, b;  // elements
+};
+
+struct gemm_f32 {
+  size_t m, n, k, taps;
+  const gemm_tap* tap;
+  const float* a;
+  size_t lda;
+  const float* b;
+  size_t ldb;
+  float* c;
+  size_t ldc;
+  bool accumulate;               // start from c instead of from zero
+  const epilogue_f32* epilogue;  // NULL: the sum is not finished, store it as it is
+  bool channels_are_rows;        // output channels run along m (NCHW), else along n (NHWC)
+  size_t channel;                // the first of them, index into the vectors of the epilogue
+  const float* residual;         // as c, with its own stride
+  size_t ldr;
+};
+
+// dst[i * dst_row + j] = src[i * src_row + j * src_col]: what packing moves, straight or transposed.
+struct copy_f32 {
+  size_t rows, cols;
+  const float* src;
+  size_t src_row, src_col;
+  float* dst;
+  size_t dst_row;
+};
+
+// ---- reference --------------------------------------------------------------------------------
+//
+// Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
+// rounds once.
+
+// ---- The row ----------------------------------------------------------------------------------
+
+enum class kind : uint8_t { reference, gemm_f32 };
+
+struct kernel {
+  const char* name;   // public and final: never reused for other numerics
+  const char* about;  // what it is for
+  enum kind kind;
+  quern_op op = 0;         // reference: the operator; 0: any that an algorithm builds on this kind
+  uint64_t isa = 0;        // QUERN_ISA_* bits, all needed
+  int16_t mr = 0, nr = 0;  // register tile
+  int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
+
+  void (*gemm)(const gemm_f32&) = nullptr;
+  void (*copy)(const copy_f32&) = nullptr;
+  void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
+};
+
+struct kernel_list {
+  const kernel* rows;
+  size_t count;
+};
+
+}  // namespace quern
+
+// The last lines of a kernel file: its rows.  `stem` is the file's name without ending.
+#define QUERN_KERNELS(stem, ...)                                                     \
+  namespace quern::rows {                                                            \
+  namespace {                                                                        \
+  constexpr kernel table_##stem[] = {__VA_ARGS__};                                   \
+  }                                                                                  \
+  extern const kernel_list stem;                                                     \
+  constexpr kernel_list stem = {table_##stem, sizeof table_##stem / sizeof(kernel)}; \
+  }

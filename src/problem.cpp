@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT
+//
+// The constructors of problems, and the check that stands in front of everything.
+#include "problem.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "error.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t max_bytes = int64_t{1} << 56;         // of a tensor, first element to last
+constexpr int64_t max_window = (int64_t{1} << 31) - 1;  // pads, strides, dilations, groups
+constexpr int64_t max_work = int64_t{1} << 62;          // multiply-adds
+constexpr uint32_t max_struct = 1 << 16;                // bytes of any quern_problem there will ever be
+
+long long ll(int64_t v) { return v; }
+
+// "what[index] is value, must be RULE limit"; no brackets for an index below 0.
+quern_status refuse(quern_error* error, const char* what, int index, int64_t value, const char* rule, int64_t limit) {
+  if (!error) return QUERN_INVALID;
+  char field[64];
+  if (index < 0) {
+    snprintf(field, sizeof field, "%s", what);
+  } else {
+    snprintf(field, sizeof field, "%s[%d]", what, index);
+  }
+  return fail(error, QUERN_INVALID, field, value, limit, "%s is %lld, must be %s%s%lld", field, ll(value), rule,
+              *rule ? " " : "", ll(limit));
+}
+
+quern_status refuse(quern_error* error, const char* tensor, const char* part, int index, int64_t value,
+                    const char* rule, int64_t limit) {
+  char what[32];
+  snprintf(what, sizeof what, "%s.%s", tensor, part);
+  return refuse(error, what, index, value, rule, limit);
+}
+
+// QUERN_OK when low <= value <= high.
+quern_status within(quern_error* error, const char* what, int index, int64_t value, int64_t low, int64_t high) {
+  if (value < low) return refuse(error, what, index, value, "at least", low);
+  if (value > high) return refuse(error, what, index, value, "at most", high);
+  return QUERN_OK;
+}
+
+bool all_zero(const int64_t* v) { return (v[0] | v[1] | v[2] | v[3] | v[4]) == 0; }
+
+int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+// The caller's struct, of whatever version, as this library's.
+quern_status read(const quern_problem* given, quern_problem& p, quern_error* error) {
+  if (!given) return fail(error, QUERN_INVALID, "problem", 0, 0, "problem is NULL");
+  const uint32_t size = given->size;
+  if (size < offsetof(quern_problem, dst) || size > max_struct || size % alignof(quern_problem) != 0) {
+    return refuse(error, "size", -1, size, "sizeof(quern_problem), which here is", sizeof p);
+  }
+  memset(&p, 0, sizeof p);
+  memcpy(&p, given, std::min<size_t>(size, sizeof p));
+  p.size = sizeof p;
+  for (size_t i = sizeof p; i < size; ++i) {
+    if (reinterpret_cast<const char*>(given)[i] != 0) {
+      return fail(
+          error, QUERN_MISMATCH, "size", size, sizeof p,
+          "size is %u and byte %zu of the problem is set, but this library knows %zu bytes: the header is newer", size,
+          i, sizeof p);
+    }
+  }
+  return QUERN_OK;
+}
+
+quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
+  if (auto s = within(error, "epilogue.scale", -1, e.scale, 0, 1)) return s;
+  if (auto s = within(error, "epilogue.bias", -1, e.bias, 0, 1)) return s;
+  if (auto s = within(error, "epilogue.residual", -1, e.residual, 0, QUERN_RESIDUAL_AFTER)) return s;
+  if (auto s = within(error, "epilogue.activation", -1, e.activation, 0, QUERN_MISH)) return s;
+  for (int i = 0; i < 16; ++i) {
+    if (e.reserved[i]) return refuse(error, "epilogue.reserved", i, e.reserved[i], "", 0);
+  }
+
+  const struct {
+    const char* name;
+    float value;
+  } numbers[] = {{"epilogue.activation_alpha", e.activation_alpha},
+                 {"epilogue.activation_beta", e.activation_beta},
+                 {"epilogue.alpha", e.alpha},
+                 {"epilogue.beta", e.beta}};
+  for (const auto& n : numbers) {
+    if (n.value != n.value) return fail(error, QUERN_INVALID, n.name, 0, 0, "%s is NaN, must be a number", n.name);
+  }
+
+  const quern_activation a = e.activation;
+  if (a == QUERN_CLAMP && !(e.activation_alpha <= e.activation_beta)) {
+    return fail(error, QUERN_INVALID, "epilogue.activation_alpha", 0, 0,
+                "epilogue.activation_alpha is %g, must be at most epilogue.activation_beta = %g for a clamp",
+                static_cast<double>(e.activation_alpha), static_cast<double>(e.activation_beta));
+  }
+  if ((a == QUERN_HARD_SIGMOID || a == QUERN_HARD_SWISH) && e.activation_alpha == 0 && e.activation_beta == 0) {
+    e.activation_alpha = 1.0f / 6, e.activation_beta = 0.5f;
+  }
+  // A parameter that the activation does not take is a mistake, such as ReLU6 written as RELU with 6.
+  const bool takes_both = a == QUERN_CLAMP || a == QUERN_HARD_SIGMOID;
+  const float fixed_alpha = a == QUERN_HARD_SWISH ? 1.0f / 6 : 0, fixed_beta = a == QUERN_HARD_SWISH ? 0.5f : 0;
+  const auto fix = [&](const char* name, float& value, float must) {
+    if (value != must) {
+      return fail(error, QUERN_INVALID, name, 0, 0, "%s is %g, must be %g: activation %d takes no such parameter", name,
+                  static_cast<double>(value), static_cast<double>(must), a);
+    }
+    value = must;
+    return quern_status{QUERN_OK};
+  };
+  if (!takes_both && a != QUERN_LEAKY_RELU) {
+    if (auto s = fix("epilogue.activation_alpha", e.activation_alpha, fixed_alpha)) return s;
+  }
+  if (!takes_both) {
+    if (auto s = fix("epilogue.activation_beta", e.activation_beta, fixed_beta)) return s;
+  }
+
+  if (e.alpha == 0) e.alpha = 1;
+  if (e.beta == 0) e.beta = 1;
+  if (e.residual == QUERN_RESIDUAL_NONE && e.beta != 1) {
+    return fail(error, QUERN_INVALID, "epilogue.beta", 0, 1,
+                "epilogue.beta is %g, must be 0 or 1 when epilogue.residual is QUERN_RESIDUAL_NONE",
+                static_cast<double>(e.beta));
+  }
+  return QUERN_OK;
+}
+
+quern_status check_accuracy(quern_problem& p, quern_error* error) {
+  switch (p.accuracy) {
+    case QUERN_ACCURACY_DEFAULT:
+      p.accuracy = p.src.type == QUERN_F64 ? QUERN_ACCURACY_F32 : QUERN_ACCURACY_F32_FAST;
+      return QUERN_OK;
+    case QUERN_ACCURACY_EXACT:
+    case QUERN_ACCURACY_F32:
+    case QUERN_ACCURACY_F32_FAST:
+    case QUERN_ACCURACY_F32_LOOSE: return QUERN_OK;
+    default:
+      return fail(error, QUERN_INVALID, "accuracy", p.accuracy, QUERN_ACCURACY_F32_LOOSE,
+                  "accuracy is %d, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40", p.accuracy);
+  }
+}
+
+quern_status check_window(quern_op op, quern_window& w, quern_error* error) {
+  for (int i = 0; i < 3; ++i) {
+    if (auto s = within(error, "window.filter", i, w.filter[i], 0, max_bytes)) return s;
+    if (auto s = within(error, "window.stride", i, w.stride[i], 0, max_window)) return s;
+    if (auto s = within(error, "window.dilation", i, w.dilation[i], 0, max_window)) return s;
+    if (auto s = within(error, "window.pad_begin", i, w.pad_begin[i], 0, max_window)) return s;
+    if (auto s = within(error, "window.pad_end", i, w.pad_end[i], 0, max_window)) return s;
+    if (w.stride[i] == 0) w.stride[i] = 1;
+    if (w.dilation[i] == 0) w.dilation[i] = 1;
+    const int64_t most = op == QUERN_CONV_TRANSPOSED ? w.stride[i] - 1 : 0;
+    if (auto s = within(error, "window.output_padding", i, w.output_padding[i], 0, most)) return s;
+  }
+  return QUERN_OK;
+}
+
+// Type, layout and sizes of a tensor that is there.
+quern_status check_tensor(const char* name, const quern_tensor& t, quern_type type, quern_error* error) {
+  char what[32];
+  snprintf(what, sizeof what, "%s.type", name);
+  if (auto s = within(error, what, -1, t.type, QUERN_F32, QUERN_F64)) return s;
+  if (t.type != type) return refuse(error, what, -1, t.type, "src.type =", type);
+  snprintf(what, sizeof what, "%s.layout", name);
+  if (auto s = within(error, what, -1, t.layout, QUERN_NCHW, QUERN_NHWC)) return s;
+  snprintf(what, sizeof what, "%s.size", name);
+  int64_t bytes = type_bytes(t.type);
+  for (int i = 0; i < 5; ++i) {
+    if (t.size[i] < 0) return refuse(error, what, i, t.size[i], "at least", 0);
+    // Zero counts as one here, so that no product of the other sizes overflows either.
+    const int64_t limit = max_bytes / bytes;
+    if (t.size[i] > limit) {
+      return fail(error, QUERN_INVALID, what, t.size[i], limit,
+                  "%s[%d] is %lld, must be at most %lld: %s would pass 2^56 bytes", what, i, ll(t.size[i]), ll(limit),
+                  name);
+    }
+    bytes *= std::max<int64_t>(t.size[i], 1);
+  }
+  return QUERN_OK;
+}
+
+// Strides: dense when all are zero, else as they are if the tensor stays within its limit.
+quern_status check_strides(const char* name, quern_tensor& t, bool distinct, quern_error* error) {
+  if (all_zero(t.stride)) dense_strides(t.layout, t.size, t.stride);
+  const int64_t limit = max_bytes / type_bytes(t.type);
+  int64_t reach = 1;
+  int axes[5], count = 0;  // of more than one element, by stride
+  for (int i = 0; i < 5; ++i) {
+    if (t.stride[i] < 0) return refuse(error, name, "stride", i, t.stride[i], "at least", 0);
+    if (t.stride[i] > limit) return refuse(error, name, "stride", i, t.stride[i], "at most", limit);
+    if (t.size[i] < 2) continue;
+    int64_t step;
+    if (__builtin_mul_overflow(t.size[i] - 1, t.stride[i], &step) || step > limit - reach) {
+      return fail(error, QUERN_INVALID, name, t.stride[i], (limit - reach) / (t.size[i] - 1),
+                  "%s.stride[%d] is %lld, must be at most %lld: %s would span more than 2^56 bytes", name, i,
+                  ll(t.stride[i]), ll((limit - reach) / (t.size[i] - 1)), name);
+    }
+    reach += step;
+    int at = count++;
+    for (; at > 0 && t.stride[axes[at - 1]] > t.stride[i]; --at) axes[at] = axes[at - 1];
+    axes[at] = i;
+  }
+  if (!distinct || extent(t) == 0) return QUERN_OK;
+  // No two elements meet when each axis steps over all that the denser axes span.
+  int64_t inner = 1;
+  for (int j = 0; j < count; ++j) {
+    const int i = axes[j];
+    if (t.stride[i] < inner) {
+      char field[32];
+      snprintf(field, sizeof field, "%s.stride[%d]", name, i);
+      return fail(error, QUERN_INVALID, field, t.stride[i], inner,
+                  "%s is %lld, must be at least %lld, or elements of %s overlap", field, ll(t.stride[i]), ll(inner),
+                  name);
+    }
+    inner += (t.size[i] - 1) * t.stride[i];
+  }
+  return QUERN_OK;
+}
+
+// What the field leaves to be derived is filled in, and what it says must be that.
+quern_status settle(const char* name, const char* part, int64_t* given, const int64_t* derived, int count,
+                    quern_error* error) {
+  for (int i = 0; i < count; ++i) {
+    if (given[i] != derived[i]) return refuse(error, name, part, i, given[i], "", derived[i]);
+  }
+  return QUERN_OK;
+}
+
+quern_status derive(const char* name, quern_tensor& t, const quern_tensor& from, const int64_t* size,
+                    quern_error* error) {
+  if (t.type == 0) t.type = from.type;
+  if (t.layout == 0) t.layout = from.layout;
+  if (all_zero(t.size)) std::copy_n(size, 5, t.size);
+  if (auto s = check_tensor(name, t, from.type, error)) return s;
+  return settle(name, "size", t.size, size, 5, error);
+}
+
+quern_status gemm_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  for (int i = 0; i < 3; ++i) {
+    if (p.window.filter[i] == 0) p.window.filter[i] = 1;
+    if (p.window.filter[i] != 1) return refuse(error, "window.filter", i, p.window.filter[i], "", 1);
+    if (p.window.stride[i] != 1) return refuse(error, "window.stride", i, p.window.stride[i], "", 1);
+    if (p.window.dilation[i] != 1) return refuse(error, "window.dilation", i, p.window.dilation[i], "", 1);
+    if (p.window.pad_begin[i] != 0) return refuse(error, "window.pad_begin", i, p.window.pad_begin[i], "", 0);
+    if (p.window.pad_end[i] != 0) return refuse(error, "window.pad_end", i, p.window.pad_end[i], "", 0);
+    if (p.weights.size[i] != 1) return refuse(error, "weights.size", i, p.weights.size[i], "", 1);
+  }
+  if (p.groups != 1) return refuse(error, "groups", -1, p.groups, "", 1);
+  for (int i = 1; i < 3; ++i) {
+    if (p.src.size[i] != 1) return refuse(error, "src.size", i, p.src.size[i], "", 1);
+  }
+  if (p.weights.size[3] != p.src.size[4]) {
+    return refuse(error, "weights.size", 3, p.weights.size[3], "src.size[4] =", p.src.size[4]);
+  }
+  const int64_t dst[5] = {p.src.size[0], 1, 1, p.src.size[3], p.weights.size[4]};
+  std::copy_n(dst, 5, size);
+  return QUERN_OK;
+}
+
+quern_status conv_channels(quern_problem& p, int64_t& k, quern_error* error) {
+  const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
+  const int64_t c = p.src.size[1];
+  const auto divides = [&](const char* name, int64_t channels) {
+    return fail(error, QUERN_INVALID, "groups", p.groups, channels, "groups is %lld, must divide %s = %lld",
+                ll(p.groups), name, ll(channels));
+  };
+  if (c % p.groups != 0) return divides("src.size[1]", c);
+  if (transposed) {
+    if (p.weights.size[0] != c) return refuse(error, "weights.size", 0, p.weights.size[0], "src.size[1] =", c);
+    if (__builtin_mul_overflow(p.weights.size[1], p.groups, &k) || k > max_bytes) {
+      return refuse(error, "weights.size", 1, p.weights.size[1], "at most", max_bytes / p.groups);
+    }
+  } else {
+    k = p.weights.size[0];
+    if (k % p.groups != 0) return divides("weights.size[0]", k);
+    if (p.weights.size[1] != c / p.groups) {
+      return refuse(error, "weights.size", 1, p.weights.size[1], "src.size[1] / groups =", c / p.groups);
+    }
+  }
+  return QUERN_OK;
+}
+
+quern_status conv_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  size[0] = p.src.size[0];
+  if (auto s = conv_channels(p, size[1], error)) return s;
+  quern_window& w = p.window;
+  for (int i = 0; i < 3; ++i) {
+    if (p.weights.size[2 + i] < 1) return refuse(error, "weights.size", 2 + i, p.weights.size[2 + i], "at least", 1);
+    if (w.filter[i] == 0) w.filter[i] = p.weights.size[2 + i];
+    if (w.filter[i] != p.weights.size[2 + i]) {
+      char rule[32];
+      snprintf(rule, sizeof rule, "weights.size[%d] =", 2 + i);
+      return refuse(error, "window.filter", i, w.filter[i], rule, p.weights.size[2 + i]);
+    }
+    const int64_t in = p.src.size[2 + i], pads = w.pad_begin[i] + w.pad_end[i];
+    int64_t reach;  // pixels from the first tap to the last
+    if (__builtin_mul_overflow(w.filter[i] - 1, w.dilation[i], &reach) || reach >= max_bytes) {
+      return refuse(error, "window.dilation", i, w.dilation[i], "at most", (max_bytes - 1) / (w.filter[i] - 1));
+    }
+    ++reach;
+    if (p.op == QUERN_CONV) {
+      size[2 + i] = floor_div(in + pads - reach, w.stride[i]) + 1;
+    } else {
+      int64_t steps;
+      if (__builtin_mul_overflow(in - 1, w.stride[i], &steps) || steps > max_bytes) {
+        return refuse(error, "window.stride", i, w.stride[i], "at most", max_bytes / (in - 1));
+      }
+      size[2 + i] = steps + reach - pads + w.output_padding[i];
+    }
+    if (size[2 + i] < 0) {
+      char field[32];
+      snprintf(field, sizeof field, p.op == QUERN_CONV ? "window.filter[%d]" : "window.pad_begin[%d]", i);
+      return fail(error, QUERN_INVALID, field, size[2 + i], 0,
+                  "dst.size[%d] would be %lld, must be at least 0: src.size[%d] is %lld, the filter with its dilation "
+                  "spans %lld, stride is %lld, pads are %lld together",
+                  2 + i, ll(size[2 + i]), 2 + i, ll(in), ll(reach), ll(w.stride[i]), ll(pads));
+    }
+  }
+  return QUERN_OK;
+}
+
+quern_status check_work(const quern_problem& p, quern_error* error) {
+  const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
+  // Each output sums up weights of one output channel; each input of the transposed operator is spread.
+  const int64_t* size = transposed ? p.src.size : p.dst.size;
+  int64_t work = p.op == QUERN_GEMM ? p.weights.size[3] : p.weights.size[1];
+  work = std::max<int64_t>(work, 1) * p.window.filter[0] * p.window.filter[1] * p.window.filter[2];
+  for (int i = 0; i < 5; ++i) {
+    if (__builtin_mul_overflow(work, std::max<int64_t>(size[i], 1), &work) || work > max_work) {
+      return fail(error, QUERN_INVALID, transposed ? "src.size" : "dst.size", size[i], max_work,
+                  "the problem has more than 2^62 multiply-adds");
+    }
+  }
+  return QUERN_OK;
+}
+
+}  // namespace
+
+quern_status complete(const quern_problem* given, quern_problem& out, quern_error* error) {
+  quern_problem p;
+  if (auto s = read(given, p, error)) return s;
+  if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_GEMM)) return s;
+  if (p.reserved) return refuse(error, "reserved", -1, p.reserved, "", 0);
+  if (p.groups == 0) p.groups = 1;
+  if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;
+  if (auto s = check_tensor("src", p.src, p.src.type, error)) return s;
+  if (auto s = check_tensor("weights", p.weights, p.src.type, error)) return s;
+  if (auto s = check_window(p.op, p.window, error)) return s;
+  if (auto s = check_epilogue(p.epilogue, error)) return s;
+  if (auto s = check_accuracy(p, error)) return s;
+
+  int64_t size[5];
+  if (auto s = p.op == QUERN_GEMM ? gemm_sizes(p, size, error) : conv_sizes(p, size, error)) return s;
+  if (auto s = derive("dst", p.dst, p.src, size, error)) return s;
+  if (auto s = check_strides("src", p.src, false, error)) return s;
+  if (auto s = check_strides("weights", p.weights, false, error)) return s;
+  if (auto s = check_strides("dst", p.dst, true, error)) return s;
+  if (p.epilogue.residual != QUERN_RESIDUAL_NONE) {
+    if (auto s = derive("residual", p.residual, p.dst, p.dst.size, error)) return s;
+    if (auto s = check_strides("residual", p.residual, false, error)) return s;
+  } else {
+    const quern_tensor none = {};
+    if (memcmp(&p.residual, &none, sizeof none) != 0) {
+      return fail(error, QUERN_INVALID, "residual", p.residual.type, 0,
+                  "residual is described but epilogue.residual is 0, must be QUERN_RESIDUAL_BEFORE or _AFTER");
+    }
+  }
+  if (auto s = check_work(p, error)) return s;
+  out = p;
+  return QUERN_OK;
+}
+
+void dense_strides(quern_layout layout, const int64_t size[5], int64_t stride[5]) {
+  static constexpr int nchw[5] = {4, 3, 2, 1, 0}, nhwc[5] = {1, 4, 3, 2, 0};  // densest first
+  int64_t step = 1;
+  for (int i : layout == QUERN_NHWC ? nhwc : nchw) {
+    stride[i] = step;
+    step *= std::max<int64_t>(size[i], 1);
+  }
+}
+
+namespace {
+
+quern_problem problem_of(quern_op op, quern_type type, quern_layout layout) {
+  quern_problem p = {};
+  p.size = sizeof p;
+  p.op = op;
+  p.src.type = p.weights.type = type;
+  p.src.layout = layout;
+  p.weights.layout = QUERN_NCHW;
+  for (int i = 0; i < 3; ++i) p.window.stride[i] = p.window.dilation[i] = 1;
+  p.groups = 1;
+  p.epilogue.alpha = p.epilogue.beta = 1;
+  return p;
+}
+
+void set(int64_t size[5], int64_t a, int64_t b, int64_t c, int64_t d, int64_t e) {
+  size[0] = a, size[1] = b, size[2] = c, size[3] = d, size[4] = e;
+}
+
+}  // namespace
+}  // namespace quern
+
+using namespace quern;
+
+extern "C" quern_problem quern_conv2d(quern_type type, quern_layout layout, int64_t n, int64_t c, int64_t h, int64_t w,
+                                      int64_t k, int64_t r, int64_t s) noexcept {
+  quern_problem p = problem_of(QUERN_CONV, type, layout);
+  set(p.src.size, n, c, 1, h, w);
+  set(p.weights.size, k, c, 1, r, s);
+  return p;
+}
+
+extern "C" quern_problem quern_conv2d_transposed(quern_type type, quern_layout layout, int64_t n, int64_t c, int64_t h,
+                                                 int64_t w, int64_t k, int64_t r, int64_t s) noexcept {
+  quern_problem p = problem_of(QUERN_CONV_TRANSPOSED, type, layout);
+  set(p.src.size, n, c, 1, h, w);
+  set(p.weights.size, c, k, 1, r, s);
+  return p;
+}
+
+extern "C" quern_problem quern_gemm(quern_type type, int64_t m, int64_t n, int64_t k) noexcept {
+  quern_problem p = problem_of(QUERN_GEMM, type, QUERN_NCHW);
+  set(p.src.size, 1, 1, 1, m, k);
+  set(p.weights.size, 1, 1, 1, k, n);
+  return p;
+}
+
+extern "C" quern_status quern_problem_complete(const quern_problem* problem, quern_problem* out,
+                                               quern_error* error) noexcept {
+  if (!out) return fail(error, QUERN_INVALID, "out", 0, 0, "out is NULL, must point to a quern_problem");
+  quern_problem p;
+  if (auto s = complete(problem, p, error)) return s;
+  // *out is of the version that *problem says, longer or shorter than this library's.
+  const uint32_t size = p.size = problem->size;
+  memcpy(out, &p, std::min<size_t>(size, sizeof p));
+  if (size > sizeof p) memset(reinterpret_cast<char*>(out) + sizeof p, 0, size - sizeof p);
+  return QUERN_OK;
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+//
+// What everything behind the API may ask about a problem.
+#pragma once
+
+#include <quern/quern.h>
+
+namespace quern {
+
+// quern_problem_complete into a whole struct of this library.  What it lets through is safe to compute
+// with in int64: every tensor spans at most 2^56 bytes (as many as a process can address) whether or not
+// another of its sizes is zero, pads, window strides, dilations and groups are below 2^31, and there are
+// at most 2^62 multiply-adds.  On failure `out` is untouched.
+quern_status complete(const quern_problem*, quern_problem& out, quern_error*);
+
+// The functions below take complete problems and tensors.
+
+// Whether dst has no elements, so that there is nothing to do.
+inline bool empty(const quern_problem& p) {
+  for (int64_t size : p.dst.size) {
+    if (size == 0) return true;
+  }
+  return false;
+}
+
+// Bytes of one element.
+inline int64_t type_bytes(quern_type type) { return type == QUERN_F64 ? 8 : 4; }
+
+// Elements from the first to the last of a tensor, both included; 0 when a size is 0.
+inline int64_t extent(const quern_tensor& t) {
+  int64_t last = 0;
+  for (int i = 0; i < 5; ++i) {
+    if (t.size[i] == 0) return 0;
+    last += (t.size[i] - 1) * t.stride[i];
+  }
+  return last + 1;
+}
+
+// The strides of a tensor of these sizes that lies dense in its layout; a size of zero counts as one.
+void dense_strides(quern_layout, const int64_t size[5], int64_t stride[5]);
+
+// The most products that one output sums up, padding included.
+int64_t sum_length(const quern_problem&);
+
+// 2 for each multiply-add of the direct formula whose tap does not fall on padding, as benchdnn counts.
+double direct_flops(const quern_problem&);
+
+}  // namespace quern

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+//
+// How much work a problem is.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "problem.h"
+
+namespace quern {
+
+int64_t sum_length(const quern_problem& p) {
+  if (p.op == QUERN_GEMM) return p.src.size[4];
+  int64_t length = p.src.size[1] / p.groups;
+  for (int i = 0; i < 3; ++i) {
+    const quern_window& w = p.window;
+    // One output of the transposed operator takes the taps t whose t * dilation has one residue mod stride.
+    const int64_t every = p.op == QUERN_CONV ? 1 : w.stride[i] / std::gcd(w.stride[i], w.dilation[i]);
+    length *= (w.filter[i] - 1) / every + 1;
+  }
+  return length;
+}
+
+namespace {
+
+using wide = unsigned __int128;
+
+// The sum over i < n of (a * i + b) / m, rounded down each, by Euclid's algorithm on (a, m).
+wide sum_of_quotients(wide n, wide m, wide a, wide b) {
+  wide sum = 0;
+  while (n > 0) {
+    sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
+    a %= m, b %= m;
+    const wide top = a * n + b;
+    n = top / m, b = top % m;
+    std::swap(a, m);
+  }
+  return sum;
+}
+
+// How many pairs of an output o < outputs and a tap t < taps have o * stride + t * dilation <= last.
+int64_t pairs_until(int64_t last, int64_t outputs, int64_t taps, int64_t stride, int64_t dilation) {
+  if (last < 0 || outputs == 0) return 0;
+  // Taps below `full` take every output, those from `some` on none.
+  const int64_t some = std::min(taps, last / dilation + 1);
+  const int64_t rest = last - (outputs - 1) * stride;
+  const int64_t full = rest < 0 ? 0 : std::min(some, rest / dilation + 1);
+  const int64_t n = some - full;
+  const wide partial = n == 0 ? 0 : sum_of_quotients(n, stride, dilation, last - (some - 1) * dilation) + n;
+  return full * outputs + static_cast<int64_t>(partial);
+}
+
+}  // namespace
+
+double direct_flops(const quern_problem& p) {
+  const double n = static_cast<double>(p.src.size[0]), two = 2;
+  if (p.op == QUERN_GEMM) {
+    return two * n * static_cast<double>(p.src.size[3]) * static_cast<double>(p.src.size[4]) *
+           static_cast<double>(p.dst.size[4]);
+  }
+  double flops = two * n * static_cast<double>(p.dst.size[1]) * static_cast<double>(p.src.size[1] / p.groups);
+  for (int i = 0; i < 3; ++i) {
+    const quern_window& w = p.window;
+    const bool conv = p.op == QUERN_CONV;
+    // The transposed operator has the same products with the roles of src and dst exchanged.
+    const int64_t image = conv ? p.src.size[2 + i] : p.dst.size[2 + i];
+    const int64_t steps = conv ? p.dst.size[2 + i] : p.src.size[2 + i];
+    const auto until = [&](int64_t last) { return pairs_until(last, steps, w.filter[i], w.stride[i], w.dilation[i]); };
+    flops *= static_cast<double>(until(w.pad_begin[i] + image - 1) - until(w.pad_begin[i] - 1));
+  }
+  return flops;
+}
+
+}  // namespace quern

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+//
+// The reference: every operator as the mathematics reads, summed in float64.  The yardstick of every test,
+// and never chosen unless a wish names it.
+#include "driver.h"
+#include "geometry.h"
+#include "problem.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t item_elements = 1024;
+
+refusal refuse(const quern_problem&, const kernel&) { return {}; }
+
+int64_t elements(const quern_problem& p) {
+  int64_t count = 1;
+  for (int64_t size : p.dst.size) count *= size;
+  return count;
+}
+
+struct layout lay_out(const quern_problem& p, const kernel&, const machine&, uint32_t threads) {
+  struct layout l = {};
+  l.workers = static_cast<uint32_t>(std::clamp<int64_t>(up(elements(p), item_elements), 1, std::max(threads, 1u)));
+  return l;
+}
+
+struct cost predict(const quern_problem& p, const kernel&, const struct layout& l, const machine&) {
+  const double flops = direct_flops(p);
+  return {flops / l.workers, flops};  // about one multiply-add in two nanoseconds
+}
+
+double error_bound(const quern_problem& p) {
+  const double k = static_cast<double>(sum_length(p)) + 1;
+  return (p.src.type == QUERN_F64 ? 0x1p-53 : 0x1p-24) + k * 0x1p-53;
+}
+
+void run(const job& j, const execution& e) {
+  const int64_t count = elements(j.problem);
+  quern_args args = e.args;
+  args.weights = e.packed;
+  for_each_item(j, e, up(count, item_elements), [&](int64_t item, char*) {
+    j.row.reference(j.problem, args, item * item_elements, std::min(count, (item + 1) * item_elements));
+  });
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(reference, .about = "the operator's formula in float64", .drives = kind::reference,
+                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_REF, .on_request = true, .refuse = refuse, .lay_out = lay_out,
+                .predict = predict, .error_bound = error_bound, .run = run)

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+#include "registry.h"
+
+namespace quern {
+
+#define QUERN_FILE(stem, folder) \
+  namespace rows {               \
+  extern const kernel_list stem; \
+  }
+#include "kernels.inc"
+#undef QUERN_FILE
+#define QUERN_ALGORITHM_FILE(stem) \
+  namespace algorithms {           \
+  extern const algorithm stem;     \
+  }
+#include "algorithms.inc"
+#undef QUERN_ALGORITHM_FILE
+
+namespace {
+
+constexpr quern_backend ref = QUERN_BACKEND_REF, x86 = QUERN_BACKEND_X86;
+
+constexpr struct file {
+  const kernel_list* list;
+  quern_backend backend;
+} files[] = {
+#define QUERN_FILE(stem, folder) {&rows::stem, folder},
+#include "kernels.inc"
+#undef QUERN_FILE
+};
+
+constexpr const algorithm* algorithms_[] = {
+#define QUERN_ALGORITHM_FILE(stem) &algorithms::stem,
+#include "algorithms.inc"
+#undef QUERN_ALGORITHM_FILE
+};
+
+}  // namespace
+
+size_t kernel_count() {
+  size_t count = 0;
+  for (const file& f : files) count += f.list->count;
+  return count;
+}
+
+const kernel& kernel_at(size_t index) {
+  const file* f = files;
+  for (; index >= f->list->count; ++f) index -= f->list->count;
+  return f->list->rows[index];
+}
+
+quern_backend backend_of(size_t index) {
+  const file* f = files;
+  for (; index >= f->list->count; ++f) index -= f->list->count;
+  return f->backend;
+}
+
+size_t algorithm_count() { return sizeof algorithms_ / sizeof algorithms_[0]; }
+const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
+
+bool pairs(const algorithm& a, const kernel& row, quern_op op) {
+  return row.kind == a.drives && (a.op[0] == op || a.op[1] == op || a.op[2] == op) && (row.op == 0 || row.op == op);
+}
+
+}  // namespace quern

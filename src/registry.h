@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+//
+// The two tables that the build writes: kernels and algorithms.
+#pragma once
+
+#include "algorithm.h"
+
+namespace quern {
+
+size_t kernel_count();
+const kernel& kernel_at(size_t index);
+quern_backend backend_of(size_t index);  // of that kernel: its folder
+
+size_t algorithm_count();
+const algorithm& algorithm_at(size_t index);
+
+// Whether `algorithm` solves `op` with `row`: same kind, and a row that serves the operator.
+bool pairs(const algorithm&, const kernel& row, quern_op op);
+
+}  // namespace quern

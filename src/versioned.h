@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+//
+// Structs that begin with `size` and grow at their end, on their way in and out.
+#pragma once
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "error.h"
+
+namespace quern {
+
+constexpr uint32_t longest_struct = 1 << 16;  // anything longer is not a size
+
+// *given (NULL: `defaults` stays) into a whole struct of this library.
+template <class T>
+quern_status take(const T* given, T& out, const char* name, quern_error* error) {
+  if (!given) return QUERN_OK;
+  const uint32_t size = given->size;
+  if (size < sizeof given->size || size > longest_struct)
+    return fail(error, QUERN_INVALID, name, size, sizeof(T), "%s->size is %u, must be sizeof the struct, here %zu",
+                name, size, sizeof(T));
+  const char* bytes = reinterpret_cast<const char*>(given);
+  for (uint32_t i = sizeof(T); i < size; ++i)
+    if (bytes[i] != 0)
+      return fail(error, QUERN_MISMATCH, name, size, sizeof(T),
+                  "%s->size is %u and byte %u is set, but this library knows %zu bytes: the header is newer", name,
+                  size, i, sizeof(T));
+  memset(static_cast<void*>(&out), 0, sizeof out);
+  memcpy(static_cast<void*>(&out), given, std::min<size_t>(size, sizeof out));
+  out.size = sizeof(T);
+  return QUERN_OK;
+}
+
+// `value` into *out, as much of it as the caller's struct of `size` bytes holds; the rest of that is zero.
+template <class T>
+void give(const T& value, T* out, uint32_t size) {
+  memset(static_cast<void*>(out), 0, size);
+  memcpy(static_cast<void*>(out), &value, std::min<size_t>(size, sizeof value));
+  out->size = size;
+}
+
+}  // namespace quern

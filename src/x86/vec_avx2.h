@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+//
+// A vector of 8 floats in one AVX register.  What vec_<isa>.h promises, the same on every ISA: each
+// operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
+// the same bits whatever its width.
+// Operations: load load_part store store_part set1 zero + - * / fma fnma min max < <= == select & | ^ andnot
+// round_even pow2 transpose8.
+#pragma once
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transpose8_avx2.h"
+
+namespace quern {
+namespace {
+
+struct vec {
+  static constexpr int width = 8;
+  static constexpr bool masks_are_free = false;  // load_part costs more than load
+  __m256 v;
+
+  struct mask {
+    __m256 v;
+  };
+
+  [[gnu::always_inline]] static vec set1(float x) { return {_mm256_set1_ps(x)}; }
+  [[gnu::always_inline]] static vec zero() { return {_mm256_setzero_ps()}; }
+
+  // Memory needs no alignment.  The _part forms touch `count` elements, 0 < count <= width, and nothing
+  // after them; the other elements of the vector are zero.
+  [[gnu::always_inline]] static vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  [[gnu::always_inline]] static vec load_part(const float* p, size_t count) {
+    return {_mm256_maskload_ps(p, first(count))};
+  }
+  [[gnu::always_inline]] void store(float* p) const { _mm256_storeu_ps(p, v); }
+  [[gnu::always_inline]] void store_part(float* p, size_t count) const { _mm256_maskstore_ps(p, first(count), v); }
+
+  [[gnu::always_inline]] friend vec operator+(vec a, vec b) { return {_mm256_add_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator-(vec a, vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator*(vec a, vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator/(vec a, vec b) { return {_mm256_div_ps(a.v, b.v)}; }
+  // a * b + c and c - a * b, rounded once.
+  [[gnu::always_inline]] static vec fma(vec a, vec b, vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+  [[gnu::always_inline]] static vec fnma(vec a, vec b, vec c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
+
+  // b where either is NaN, and where both are zeros: max(bound, x) lets a NaN in x through.
+  [[gnu::always_inline]] static vec min(vec a, vec b) { return {_mm256_min_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static vec max(vec a, vec b) { return {_mm256_max_ps(a.v, b.v)}; }
+
+  // False where either is NaN.
+  [[gnu::always_inline]] friend mask operator<(vec a, vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)}; }
+  [[gnu::always_inline]] friend mask operator<=(vec a, vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LE_OQ)}; }
+  [[gnu::always_inline]] friend mask operator==(vec a, vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)}; }
+  // m ? a : b
+  [[gnu::always_inline]] static vec select(mask m, vec a, vec b) { return {_mm256_blendv_ps(b.v, a.v, m.v)}; }
+
+  // On the bits; andnot is ~a & b.
+  [[gnu::always_inline]] friend vec operator&(vec a, vec b) { return {_mm256_and_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator|(vec a, vec b) { return {_mm256_or_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator^(vec a, vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static vec andnot(vec a, vec b) { return {_mm256_andnot_ps(a.v, b.v)}; }
+
+  // To the nearest integer, ties to even.
+  [[gnu::always_inline]] static vec round_even(vec a) {
+    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  // 2^n for whole n from -126 to 127; any value for other n and NaN.
+  [[gnu::always_inline]] static vec pow2(vec n) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
+  }
+
+  // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
+  [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
+    transpose8_avx2(src, src_row, dst, dst_row);
+  }
+
+ private:
+  [[gnu::always_inline]] static __m256i first(size_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+};
+
+}  // namespace
+}  // namespace quern

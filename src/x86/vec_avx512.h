@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+//
+// A vector of 16 floats in one AVX-512 register.  What vec_<isa>.h promises, the same on every ISA: each
+// operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
+// the same bits whatever its width.
+// Operations: load load_part store store_part set1 zero + - * / fma fnma min max < <= == select & | ^ andnot
+// round_even pow2 transpose8.
+#pragma once
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "transpose8_avx2.h"
+
+namespace quern {
+namespace {
+
+struct vec {
+  static constexpr int width = 16;
+  static constexpr bool masks_are_free = true;  // load_part costs as load does
+  __m512 v;
+
+  struct mask {
+    __mmask16 v;
+  };
+
+  [[gnu::always_inline]] static vec set1(float x) { return {_mm512_set1_ps(x)}; }
+  [[gnu::always_inline]] static vec zero() { return {_mm512_setzero_ps()}; }
+
+  // Memory needs no alignment.  The _part forms touch `count` elements, 0 < count <= width, and nothing
+  // after them; the other elements of the vector are zero.
+  [[gnu::always_inline]] static vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+  [[gnu::always_inline]] static vec load_part(const float* p, size_t count) {
+    return {_mm512_maskz_loadu_ps(first(count), p)};
+  }
+  [[gnu::always_inline]] void store(float* p) const { _mm512_storeu_ps(p, v); }
+  [[gnu::always_inline]] void store_part(float* p, size_t count) const { _mm512_mask_storeu_ps(p, first(count), v); }
+
+  [[gnu::always_inline]] friend vec operator+(vec a, vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator-(vec a, vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator*(vec a, vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator/(vec a, vec b) { return {_mm512_div_ps(a.v, b.v)}; }
+  // a * b + c and c - a * b, rounded once.
+  [[gnu::always_inline]] static vec fma(vec a, vec b, vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+  [[gnu::always_inline]] static vec fnma(vec a, vec b, vec c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
+
+  // b where either is NaN, and where both are zeros: max(bound, x) lets a NaN in x through.
+  [[gnu::always_inline]] static vec min(vec a, vec b) { return {_mm512_maskz_min_ps(0xffff, a.v, b.v)}; }
+  [[gnu::always_inline]] static vec max(vec a, vec b) { return {_mm512_maskz_max_ps(0xffff, a.v, b.v)}; }
+
+  // False where either is NaN.
+  [[gnu::always_inline]] friend mask operator<(vec a, vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+  [[gnu::always_inline]] friend mask operator<=(vec a, vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
+  [[gnu::always_inline]] friend mask operator==(vec a, vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
+  // m ? a : b
+  [[gnu::always_inline]] static vec select(mask m, vec a, vec b) { return {_mm512_mask_blend_ps(m.v, b.v, a.v)}; }
+
+  // On the bits; andnot is ~a & b.
+  [[gnu::always_inline]] friend vec operator&(vec a, vec b) { return {_mm512_and_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator|(vec a, vec b) { return {_mm512_or_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend vec operator^(vec a, vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static vec andnot(vec a, vec b) { return {_mm512_maskz_andnot_ps(0xffff, a.v, b.v)}; }
+
+  // To the nearest integer, ties to even.
+  [[gnu::always_inline]] static vec round_even(vec a) {
+    return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  // 2^n for whole n from -126 to 127; any value for other n and NaN.
+  [[gnu::always_inline]] static vec pow2(vec n) {
+    const __m512i biased = _mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127));
+    return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, biased, 23))};
+  }
+
+  // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
+  [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
+    transpose8_avx2(src, src_row, dst, dst_row);
+  }
+
+ private:
+  [[gnu::always_inline]] static __mmask16 first(size_t count) {
+    return static_cast<__mmask16>((uint32_t{1} << count) - 1);
+  }
+};
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,113 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# What object files and libraries contain.
+#
+#   hygiene.sh objects NM READELF FILE...       kernel objects leave nothing that the linker could share
+#   hygiene.sh shared NM READELF FILE PREFIX    what a shared library exports and needs
+#   hygiene.sh needs READELF FILE               a program or library needs libc and libm alone
+#   hygiene.sh archive NM FILE PREFIX OTHER     a renamed archive, which must not clash with one called OTHER
+#   hygiene.sh table SRC KERNELS_INC FOLDER...  kernel files of these backends are the table, and the table them
+#   hygiene.sh size FILE BYTES                  a file is at most so large
+set -u
+LC_ALL=C
+export LC_ALL
+bad=0
+
+complain() {
+  echo "$1" >&2
+  bad=1
+}
+
+# An object compiled for a newer CPU may hold one global symbol, its table, and nothing weak, unique or
+# common; code that runs when the library is loaded would run on every CPU.
+check_object() {
+  stem=$(basename "$3" .cpp.o)
+  table="_ZN5quern4rows${#stem}${stem}E"
+  symbols=$("$1" --defined-only --no-sort "$3") || { complain "$3: $1 failed"; return; }
+  tables=0
+  while read -r _ type symbol; do
+    case $type in
+      [a-hj-tx-z]) ;;
+      *)
+        if [ "$symbol" = "$table" ] && { [ "$type" = R ] || [ "$type" = D ]; }; then
+          tables=$((tables + 1))
+        else
+          complain "$3: symbol $symbol of type $type, must be local"
+        fi ;;
+    esac
+  done <<END
+$symbols
+END
+  [ $tables = 1 ] || complain "$3: $tables tables called $table, must be 1"
+  sections=$("$2" --sections --wide "$3") || { complain "$3: $2 failed"; return; }
+  found=$(echo "$sections" | grep -oE '\.(init_array|ctors|preinit_array|text\.startup)[^ ]*')
+  [ -z "$found" ] || complain "$3: section $found, must not run code when it is loaded"
+}
+
+check_needs() {
+  dynamic=$("$1" --dynamic --wide "$2") || complain "$2: $1 failed"
+  for library in $(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+    case $library in
+      libc.so* | libm.so* | ld-linux*) ;;
+      *) complain "$2 needs $library" ;;
+    esac
+  done
+}
+
+check_shared() {
+  symbols=$("$1" --dynamic --defined-only "$3") || complain "$3: $1 failed"
+  [ -n "$symbols" ] || complain "$3 exports nothing"
+  for symbol in $(echo "$symbols" | sed 's/.* //'); do
+    case $symbol in
+      "$4"_*) ;;
+      *) complain "$3 exports $symbol, must begin with $4_" ;;
+    esac
+  done
+  found=$("$1" --dynamic --undefined-only "$3" | grep -E ' (_Z|__cxa_[^f]|__gxx)')
+  [ -z "$found" ] || complain "$3 needs the C++ runtime: $found"
+  check_needs "$2" "$3"
+  echo "$dynamic" | grep -q '(SONAME)' || complain "$3 has no SONAME"
+  echo "$dynamic" | grep -q 'TEXTREL' && complain "$3 has text relocations"
+}
+
+check_archive() {
+  symbols=$("$1" --defined-only --extern-only "$2" | sed -n 's/.* [A-Za-z] //p') || complain "$2: $1 failed"
+  echo "$symbols" | grep -q "^$3_" || complain "$2 defines nothing that begins with $3_"
+  for symbol in $(echo "$symbols" | grep -i "$4"); do complain "$2 defines $symbol, must not contain $4"; done
+}
+
+check_table() {
+  src=$1
+  table=$2
+  shift 2
+  files=$(for folder; do ls "$src/$folder" | sed -n "s/\(.*\)\.cpp$/QUERN_FILE(\1, $folder)/p"; done | sort)
+  [ -n "$files" ] || complain "no kernel files in $src"
+  rows=$(sort "$table")
+  [ "$files" = "$rows" ] || complain "files and table differ:
+files:
+$files
+table:
+$rows"
+}
+
+mode=$1
+shift
+case $mode in
+  objects)
+    nm=$1
+    readelf=$2
+    shift 2
+    [ $# -gt 0 ] || complain "no kernel objects to look at"
+    for file; do check_object "$nm" "$readelf" "$file"; done ;;
+  needs) check_needs "$@" ;;
+  shared) check_shared "$@" ;;
+  archive) check_archive "$@" ;;
+  table) check_table "$@" ;;
+  size)
+    size=$(wc -c < "$1") || size=$(($2 + 1))
+    echo "$1 has $size bytes, at most $2 allowed"
+    [ "$size" -le "$2" ] || complain "too large" ;;
+  *) complain "hygiene.sh: no mode called '$mode'" ;;
+esac
+exit $bad

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+//
+// The verbs of the quern command.  Each returns the exit status, or throws a stop.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "wishes.h"
+
+namespace tools {
+
+int run_info();
+
+int run_kernels();
+
+struct explain_options {
+  std::vector<std::string> words;  // of one layer
+  bool json = false;
+  wish_options wishes;
+};
+int run_explain(const explain_options&);
+
+struct bench_options {
+  std::vector<std::string> layers;
+  std::vector<std::string> layouts;  // empty: each line's own
+  std::string type, accuracy, filter;
+  std::string epilogue = "bias act=relu";
+  std::string json, csv;  // file names, "-" standard output
+  bool all = false;
+  double budget_ms = 100;
+  wish_options wishes;
+};
+int run_bench(const bench_options&);
+
+struct selftest_options {
+  std::vector<std::string> layers;  // instead of the fixed ones
+  uint32_t threads = 0;
+};
+int run_selftest(const selftest_options&);
+
+}  // namespace tools

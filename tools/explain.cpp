@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+//
+// quern explain: every candidate of one layer, and why.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "lines.h"
+#include "stop.h"
+#include "table.h"
+
+namespace tools {
+namespace {
+
+const char* verdict_text(int32_t verdict) {
+  switch (verdict) {
+    case QUERN_CHOSEN: return "chosen";
+    case QUERN_USABLE: return "usable";
+    case QUERN_REFUSED: return "refused";
+    case QUERN_UNAVAILABLE: return "unavailable";
+    default: return "?";
+  }
+}
+
+const char* reason_text(quern_reason reason) {
+  const char* const names[] = {"none",     "isa",      "type",   "layout",    "shape",
+                               "epilogue", "accuracy", "repeat", "workspace", "wish"};
+  return reason >= 0 && reason < static_cast<int>(sizeof names / sizeof *names) ? names[reason] : "?";
+}
+
+std::string why(const quern_candidate& c) {
+  char sentence[512];
+  quern_error error = {};
+  need(quern_candidate_explain(&c, sentence, sizeof sentence, nullptr, &error), error, "explain");
+  return sentence;
+}
+
+void print_table(const std::vector<quern_candidate>& all) {
+  table t({{"verdict", false},
+           {"algorithm", false},
+           {"kernel", false},
+           {"predicted", true},
+           {"floor %", true},
+           {"threads", true},
+           {"workspace", true},
+           {"packed", true},
+           {"accuracy", false},
+           {"why", false}});
+  for (const quern_candidate& c : all) {
+    const bool runs = c.verdict == QUERN_CHOSEN || c.verdict == QUERN_USABLE;
+    t.add({verdict_text(c.verdict), c.algorithm, c.kernel, time_text(c.predicted_ns),
+           runs ? text("%.0f", c.floor_percent) : "-", runs ? text("%u", c.threads) : "-",
+           runs ? bytes_text(c.workspace_bytes) : "-", runs ? bytes_text(c.packed_bytes) : "-",
+           accuracy_text(c.accuracy), why(c)});
+  }
+  t.print(stdout);
+}
+
+nlohmann::ordered_json row(const quern_candidate& c) {
+  nlohmann::ordered_json j;
+  j["verdict"] = verdict_text(c.verdict);
+  j["algorithm"] = c.algorithm;
+  j["kernel"] = c.kernel;
+  j["reason"] = reason_text(c.reason);
+  j["why"] = why(c);
+  if (c.field) {
+    j["field"] = c.field;
+    j["value"] = c.value;
+    j["limit"] = c.limit;
+  }
+  j["predicted_ns"] = c.predicted_ns;
+  j["predictor"] = c.predictor ? nlohmann::ordered_json(c.predictor) : nullptr;
+  j["measured_ns"] = c.measured_ns;
+  j["measured_by"] = c.measured_by ? nlohmann::ordered_json(c.measured_by) : nullptr;
+  j["floor_percent"] = c.floor_percent;
+  j["flops"] = c.flops;
+  j["bytes"] = c.bytes;
+  j["threads"] = c.threads;
+  j["workspace_bytes"] = c.workspace_bytes;
+  j["packed_bytes"] = c.packed_bytes;
+  j["accuracy"] = accuracy_text(c.accuracy);
+  j["error_bound"] = c.error_bound;
+  j["repeat"] = repeat_text(c.repeat);
+  return j;
+}
+
+}  // namespace
+
+int run_explain(const explain_options& options) {
+  const layer l = read_layer(options.words);
+  const wishes w(options.wishes);
+  const std::vector<quern_candidate> all = candidates(l.problem, w.wish);
+  const bool solved = !all.empty() && all[0].verdict == QUERN_CHOSEN;
+  if (options.json) {
+    nlohmann::ordered_json j;
+    j["layer"] = l.name;
+    j["problem"] = problem_text(l.problem);
+    j["version"] = version_text(quern_version());
+    j["cpu"] = {{"isa", isa_text(w.cpu.isa)},
+                {"l1_bytes", w.cpu.l1_bytes},
+                {"l2_bytes", w.cpu.l2_bytes},
+                {"l3_bytes", w.cpu.l3_bytes},
+                {"cores", w.cpu.cores}};
+    j["threads"] = w.wish.threads;
+    j["candidates"] = nlohmann::ordered_json::array();
+    for (const quern_candidate& c : all) j["candidates"].push_back(row(c));
+    std::printf("%s\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  } else {
+    std::printf("%s\n", problem_text(l.problem).c_str());
+    std::printf("for %s, L1 %s, L2 %s, L3 %s, threads %u\n\n", isa_text(w.cpu.isa).c_str(),
+                bytes_text(w.cpu.l1_bytes).c_str(), bytes_text(w.cpu.l2_bytes).c_str(),
+                bytes_text(w.cpu.l3_bytes).c_str(), w.wish.threads);
+    print_table(all);
+  }
+  if (solved) return 0;
+  std::fprintf(stderr, "quern explain: no kernel solves this problem under these wishes\n");
+  return failed;
+}
+
+}  // namespace tools

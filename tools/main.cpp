@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+//
+// The quern command: what the library would choose on this machine or another, and how fast and exact it is.
+// Built on the public C ABI alone.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+
+#include "commands.h"
+#include "stop.h"
+
+namespace tools {
+namespace {
+
+void add_wishes(CLI::App* app, wish_options& w, bool other_cpu) {
+  app->add_option("--threads", w.threads, "threads that run() will have")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app->add_option("--algorithm", w.algorithm, "only this algorithm, e.g. conv_im2col");
+  app->add_option("--kernel", w.kernel, "only this kernel, e.g. gemm_f32_14x32_avx512");
+  app->add_option("--deny", w.deny, "algorithms and kernels not wanted, with commas between");
+  app->add_option("--workspace", w.workspace, "most workspace: bytes, or 64K, 2M");
+  if (!other_cpu) return;
+  app->add_option("--isa", w.isa, "of the CPU to choose for: ref, avx2, avx512 (each with those before it)");
+  app->add_option("--l1", w.l1, "L1 data cache of the CPU to choose for, e.g. 32K");
+  app->add_option("--l2", w.l2, "L2 cache of the CPU to choose for, e.g. 1M");
+  app->add_option("--l3", w.l3, "L3 cache of the CPU to choose for, e.g. 32M");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Which kernel the quern library chooses for a layer, why, and how fast it is.", "quern");
+  app.set_version_flag("--version", version_text(quern_version()));
+  app.require_subcommand(1);
+  int (*simple)() = nullptr;
+
+  app.add_subcommand("info", "this CPU, its caches and its measured peaks")->callback([&] { simple = run_info; });
+  app.add_subcommand("kernels", "every kernel of the library")->callback([&] { simple = run_kernels; });
+
+  explain_options explain;
+  CLI::App* const explain_app = app.add_subcommand("explain", "every candidate for one layer, and why");
+  explain_app->add_option("layer", explain.words, "a problem line, e.g. nhwc ic64ih56oc64kh3ph1 bias act=relu")
+      ->required();
+  explain_app->add_flag("--json", explain.json, "as JSON");
+  add_wishes(explain_app, explain.wishes, true);
+
+  bench_options bench;
+  CLI::App* const bench_app = app.add_subcommand("bench", "times layers");
+  bench_app->add_option("layers", bench.layers, "files of problem lines, problem lines, - for standard input")
+      ->required();
+  bench_app->add_flag("--all", bench.all, "every usable candidate, not only the chosen one");
+  bench_app
+      ->add_option("--layout", bench.layouts, "nchw, nhwc, SRC:DST, or several with commas; default: as the line says")
+      ->delimiter(',');
+  bench_app->add_option("--type", bench.type, "f32");
+  bench_app->add_option("--accuracy", bench.accuracy, "worst error class: exact, f32, f32_fast, f32_loose");
+  bench_app->add_option("--epilogue", bench.epilogue, "for lines without one; '' for none")->capture_default_str();
+  bench_app->add_option("--filter", bench.filter, "only layers whose name or line contains this");
+  bench_app->add_option("--ms", bench.budget_ms, "time for each candidate, in milliseconds")
+      ->check(CLI::Range(0.0, 3.6e6))
+      ->capture_default_str();
+  bench_app->add_option("--json", bench.json, "write the results here as JSON; - for standard output");
+  bench_app->add_option("--csv", bench.csv, "write the results here as CSV; - for standard output");
+  add_wishes(bench_app, bench.wishes, false);
+
+  selftest_options selftest;
+  CLI::App* const selftest_app =
+      app.add_subcommand("selftest", "every usable candidate of small problems against the float64 reference");
+  selftest_app->add_option("layers", selftest.layers, "files or problem lines to test instead of the fixed ones");
+  selftest_app->add_option("--threads", selftest.threads, "test with 1 thread and with this many; 0: all CPUs")
+      ->check(CLI::Range(0, 1024));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : bad_input;
+  }
+  if (simple) return simple();
+  if (explain_app->parsed()) return run_explain(explain);
+  if (bench_app->parsed()) return run_bench(bench);
+  return run_selftest(selftest);
+}
+
+}  // namespace
+}  // namespace tools
+
+int main(int argc, char** argv) {
+  int status = tools::failed;
+  try {
+    status = tools::run(argc, argv);
+  } catch (const tools::stop& s) {
+    std::fprintf(stderr, "%s\n", s.text.c_str());
+    return s.status;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "quern: no memory\n");
+    return tools::failed;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    std::fprintf(stderr, "quern: standard output cannot be written\n");
+    return tools::failed;
+  }
+  return status;
+}

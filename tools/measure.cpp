@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "peak.h"
+#include "stop.h"
+
+namespace tools {
+namespace {
+
+constexpr double shortest_sample = 50e-6;  // seconds
+constexpr int fewest_rounds = 5, most_rounds = 1000;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
+}
+
+double sample(const ready& r, const operands& data, int runs) {
+  const double begin = now();
+  for (int i = 0; i < runs; ++i) r.run(data);
+  return (now() - begin) / runs;
+}
+
+}  // namespace
+
+pool::pool(uint32_t threads) : host_(nullptr, quern_host_destroy) {
+  if (threads == 1) return;
+  quern_host* host = nullptr;
+  quern_error error = {};
+  need(quern_host_create(&host, threads, QUERN_HOST_POLL, &error), error, "--threads");
+  host_.reset(host);
+}
+
+quern_exec pool::exec(const buffer& workspace) const {
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.workspace = workspace.get();
+  exec.workspace_bytes = workspace.bytes();
+  if (host_) quern_host_attach(host_.get(), &exec);
+  return exec;
+}
+
+ready::ready(const quern_problem& problem, quern_wish wish, const quern_candidate& candidate, const operands& data,
+             const pool& threads)
+    : plan_() {
+  const std::string what = std::string(candidate.algorithm) + " " + candidate.kernel;
+  wish.algorithm = candidate.algorithm;
+  wish.kernel = candidate.kernel;
+  quern_error error = {};
+  need(quern_plan_make(&plan_, nullptr, &problem, &wish, &error), error, what);
+  workspace_ = buffer(plan_.workspace_bytes);
+  exec_ = threads.exec(workspace_);
+  packs_ = plan_.packed_bytes != 0;
+  if (!packs_) return;
+  packed_ = buffer(plan_.packed_bytes);
+  need(quern_pack(&plan_, data.weights_origin, packed_.get(), plan_.packed_bytes, &exec_, &error), error, what);
+}
+
+void ready::run(const operands& data) const {
+  const quern_args args = data.args(packs_ ? packed_.get() : data.weights_origin);
+  quern_error error = {};
+  const quern_status status = quern_run(&plan_, &args, &exec_, &error);
+  if (status != QUERN_OK) throw stop{failed, std::string(plan_.algorithm) + " " + plan_.kernel + ": " + error.text};
+}
+
+std::vector<timing> time_together(const std::vector<ready>& all, const operands& data, double budget_ms, int threads,
+                                  int bits, double* peak_gflops) {
+  // Warm-up: at least two runs and a few milliseconds of each; then how many runs make a sample.
+  std::vector<int> runs;
+  double longest_round = 0;
+  for (const ready& r : all) {
+    r.run(data);
+    const double begin = now();
+    int done = 0;
+    while (done < 1 || (now() - begin < 3e-3 && done < 10000)) r.run(data), ++done;
+    const double one = std::max((now() - begin) / done, 1e-9);
+    runs.push_back(std::clamp(static_cast<int>(shortest_sample / one) + 1, 1, 10000));
+    longest_round = std::max(longest_round, one * runs.back());
+  }
+  const int rounds = std::clamp(static_cast<int>(budget_ms * 1e-3 / longest_round), fewest_rounds, most_rounds);
+  std::vector<std::vector<double>> samples(all.size());
+  std::vector<double> peaks;
+  for (int round = 0; round < rounds; ++round) {
+    if (round % std::max(rounds / 4, 1) == 0) peaks.push_back(fma_peak_gflops(threads, bits));
+    for (size_t i = 0; i < all.size(); ++i) samples[i].push_back(sample(all[i], data, runs[i]));
+  }
+  peaks.push_back(fma_peak_gflops(threads, bits));
+  *peak_gflops = median(peaks);
+  std::vector<timing> times;
+  for (const std::vector<double>& s : samples) {
+    times.push_back({median(s) * 1e3, *std::min_element(s.begin(), s.end()) * 1e3});
+  }
+  return times;
+}
+
+}  // namespace tools

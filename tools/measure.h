@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+//
+// Plans made ready to run, and their times.
+#pragma once
+
+#include <quern/host.h>
+#include <quern/quern.h>
+
+#include <memory>
+#include <vector>
+
+#include "operands.h"
+
+namespace tools {
+
+// Threads for the length of a command; none of its own for one thread.
+class pool {
+ public:
+  explicit pool(uint32_t threads);
+  quern_exec exec(const buffer& workspace) const;
+
+ private:
+  std::unique_ptr<quern_host, void (*)(quern_host*)> host_;
+};
+
+// A candidate with its weights packed and its workspace at hand.
+class ready {
+ public:
+  ready(const quern_problem&, quern_wish, const quern_candidate&, const operands&, const pool&);
+  void run(const operands&) const;
+  const quern_plan& plan() const { return plan_; }
+
+ private:
+  quern_plan plan_;
+  buffer packed_, workspace_;
+  quern_exec exec_;
+  bool packs_;
+};
+
+struct timing {
+  double median_ms = 0, min_ms = 0;
+};
+
+// Times the candidates of one layer side by side: rounds in which each of them gives one sample, in turn,
+// so that a slow second of the machine hits all alike.  A sample is as many runs back to back as take
+// 50 us.  `budget_ms` is for each candidate; at least 5 rounds.  *peak_gflops receives the median of FMA
+// peaks measured before, between and after the rounds.
+std::vector<timing> time_together(const std::vector<ready>&, const operands&, double budget_ms, int threads, int bits,
+                                  double* peak_gflops);
+
+}  // namespace tools

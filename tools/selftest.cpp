@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+//
+// quern selftest: is every kernel right on this very machine?
+#include <quern/host.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "commands.h"
+#include "lines.h"
+#include "measure.h"
+#include "stop.h"
+#include "table.h"
+
+namespace tools {
+namespace {
+
+// Small, and each with something that kernels get wrong: tails of every tile, padding on one side,
+// strides that skip, groups, one channel, one pixel, filters larger than the image.
+const char* const fixed[] = {
+    "ic64ih8oc64kh1",
+    "ic33ih7oc17kh1 bias act=relu",
+    "mb2ic17ih9oc33kh3ph1 bias",
+    "ic3ih15oc32kh3sh2ph1 bias act=leaky_relu:0.1",
+    "ic8ih13iw5oc9kh3kw5ph1pw2 scale bias",
+    "ic9ih12oc8kh3ph2dh1",
+    "ic7ih9oc7kh7ph3 bias act=clamp:0:6",
+    "ic1ih1oc1kh1",
+    "ic1ih5oc33kh5ph4",
+    "ic16ih10oc16kh2sh2 pad_end=0x1x1",
+    "g4mb1ic12ih9oc20kh3ph1 bias",
+    "g32ic32ih9oc32kh3ph1 bias act=relu",
+    "g24ic24ih11oc48kh5sh2ph2",
+    "ic5iw40oc6kw3pw1 bias",
+    "ic4id5ih6iw7oc6kd3kh3kw3pd1ph1pw1 bias",
+    "ic130ih6oc40kh3ph1 bias residual=before act=relu",
+    "ic24ih9oc24kh1 bias residual=after",
+    "ic40ih6oc50kh3ph1 scale bias act=prelu",
+    "ic12ih6oc12kh3ph1 bias act=sigmoid",
+    "ic12ih6oc12kh3ph1 bias act=silu",
+    "ic12ih6oc12kh3ph1 bias act=hard_sigmoid",
+    "ic12ih6oc12kh3ph1 bias act=hard_swish",
+    "ic12ih6oc12kh3ph1 bias act=tanh",
+    "ic12ih6oc12kh3ph1 bias act=gelu",
+    "ic12ih6oc12kh3ph1 bias act=mish",
+    "conv_transposed ic12ih6oc3kh4sh2ph1 bias",
+    "conv_transposed g2ic8ih5oc10kh3sh2ph1 output_padding=0x1x1 bias act=relu",
+    "conv_transposed mb2ic17ih4oc9kh3dh1",
+    "gemm 33x65:65x47 bias act=relu",
+    "gemm 2x7x300:300x100",
+};
+
+// dst in the terms of the error model: |error| <= tolerance, element by element.  The activations here
+// have a slope of at most 1.5 (hard_swish at 3), and each step of the epilogue rounds once or, in the
+// exponentials, a few times.
+bool within_bound(const quern_problem& p, const operands& data, double bound, double* worst) {
+  const int64_t channels = output_channels(p);
+  const std::vector<double> expected = reference(p, data, 0, channels, false);
+  const std::vector<double> magnitude = reference(p, data, 0, channels, true);
+  const std::vector<double> got = result(p, data, 0, channels);
+  const double scale = p.epilogue.scale ? 1.25 : 1;
+  *worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double rounding = 16 * FLT_EPSILON * (1 + magnitude[i] + std::fabs(expected[i]));
+    const double tolerance = 1.5 * scale * bound * magnitude[i] +
+                             (p.epilogue.activation || p.epilogue.residual || p.epilogue.scale || p.epilogue.bias
+                                  ? rounding
+                                  : FLT_EPSILON * std::fabs(expected[i]));
+    const double ratio = got[i] == expected[i] ? 0 : std::fabs(got[i] - expected[i]) / tolerance;
+    *worst = std::max(*worst, std::isnan(ratio) ? INFINITY : ratio);
+  }
+  return *worst <= 1;
+}
+
+// Sums, and what these epilogues make of them, are integers below 2^24: no rounding anywhere.
+bool exact_on_integers(const quern_problem& p) {
+  return p.epilogue.activation == QUERN_IDENTITY || p.epilogue.activation == QUERN_RELU ||
+         p.epilogue.activation == QUERN_CLAMP;
+}
+
+// Empty when right, else a sentence.
+std::string try_candidate(const quern_problem& p, const quern_wish& wish, const quern_candidate& c,
+                          const pool& threads) {
+  const operands real(p, values::real, 3);
+  const ready on_real(p, wish, c, real, threads);
+  on_real.run(real);
+  double worst = 0;
+  if (!within_bound(p, real, on_real.plan().error_bound, &worst)) {
+    return text("error on random data is %.3g times its bound", worst);
+  }
+  if (!exact_on_integers(p)) return "";
+  const operands integers(p, values::integers, 4);
+  const ready on_integers(p, wish, c, integers, threads);
+  on_integers.run(integers);
+  const int64_t channels = output_channels(p);
+  if (result(p, integers, 0, channels) != reference(p, integers, 0, channels, false)) return "wrong on small integers";
+  return "";
+}
+
+std::vector<quern_problem> in_layouts(const layer& l, bool only_own) {
+  if (only_own || l.problem.op == QUERN_GEMM) return {l.problem};
+  std::vector<quern_problem> out;
+  for (const char* layout : {"nchw", "nhwc", "nchw:nhwc", "nhwc:nchw"}) {
+    out.push_back(read_layer({l.line.rfind("conv_transposed ", 0) == 0
+                                  ? "conv_transposed " + std::string(layout) + l.line.substr(15)
+                                  : std::string(layout) + " " + l.line})
+                      .problem);
+  }
+  return out;
+}
+
+}  // namespace
+
+int run_selftest(const selftest_options& options) {
+  const bool own = !options.layers.empty();
+  std::vector<std::string> lines(std::begin(fixed), std::end(fixed));
+  const std::vector<layer> layers = read_layers(own ? options.layers : lines, "");
+  const uint32_t many = options.threads ? options.threads : quern_host_cpus();
+  std::vector<uint32_t> thread_counts = {1};
+  if (many > 1) thread_counts.push_back(many);
+
+  std::map<std::string, std::pair<size_t, size_t>> tally;  // algorithm and kernel: right, wrong
+  size_t problems = 0;
+  for (uint32_t count : thread_counts) {
+    const pool threads(count);
+    wish_options options_of_wish;
+    options_of_wish.threads = count;
+    const wishes w(options_of_wish);
+    for (const layer& l : layers) {
+      for (const quern_problem& p : in_layouts(l, own)) {
+        ++problems;
+        for (const quern_candidate& c : candidates(p, w.wish)) {
+          if (c.verdict != QUERN_CHOSEN && c.verdict != QUERN_USABLE) continue;
+          auto& [right, wrong] = tally[std::string(c.algorithm) + " " + c.kernel];
+          std::string trouble;
+          try {
+            trouble = try_candidate(p, w.wish, c, threads);
+          } catch (const stop& s) {
+            trouble = s.text;
+          }
+          ++(trouble.empty() ? right : wrong);
+          if (trouble.empty()) continue;
+          std::printf("WRONG  %s %s, %u threads: %s: %s\n", c.algorithm, c.kernel, count, problem_text(p).c_str(),
+                      trouble.c_str());
+        }
+      }
+    }
+  }
+
+  table t({{"algorithm and kernel", false}, {"right", true}, {"wrong", true}});
+  std::string avoid;
+  size_t checks = 0;
+  for (const auto& [name, counts] : tally) {
+    t.add({name, text("%zu", counts.first), text("%zu", counts.second)});
+    checks += counts.first + counts.second;
+    if (counts.second) avoid += (avoid.empty() ? "" : ", ") + name;
+  }
+  t.print(stdout);
+  if (checks == 0) {
+    std::fprintf(stderr, "quern selftest: no kernel here solves any of the problems\n");
+    return failed;
+  }
+  std::printf("%zu checks of %zu candidates on %zu problems: %s\n", checks, tally.size(), problems,
+              avoid.empty() ? "all right" : ("avoid " + avoid).c_str());
+  return avoid.empty() ? 0 : failed;
+}
+
+}  // namespace tools
