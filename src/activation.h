@@ -73,13 +73,6 @@ template <class V>
   return power_of_e(x, sign_bit<V>());
 }
 
-template <class V>
-[[gnu::always_inline]] inline V exp(V x) {
-  // Beyond these bounds the result is infinity or zero.
-  const power<V> p = power_of_e(V::max(V::set1(-104.5f), V::min(V::set1(89.0f), x)));
-  return scale(V::set1(1.0f) + p.t, p.n);
-}
-
 // A value in two floats, the second below the last place of the first.
 template <class V>
 struct pair {

@@ -13,16 +13,16 @@ namespace quern {
 struct machine;
 
 // What an algorithm needs to know between plan, pack and run, beside the problem.  Lives in quern_plan.
-struct layout {
+struct blocking {
   uint64_t packed_bytes;     // of the payload, without the blob's header
   uint64_t workspace_bytes;  // of one worker
   uint32_t workers;          // worth using, at most what the wish has
   uint32_t order;            // of the packed weights, where the algorithm has several
-  uint32_t word[8];          // block sizes: each driver names its own
+  int64_t word[8];           // block sizes: each driver names its own
 };
 
 struct cost {
-  double ns;     // predicted time of one run on `layout.workers` threads
+  double ns;     // predicted time of one run on `blocks.workers` threads
   double flops;  // done, padding and tails included
 };
 
@@ -30,14 +30,14 @@ struct cost {
 struct job {
   const quern_problem& problem;  // complete
   const kernel& row;
-  const struct layout& layout;
+  const blocking& blocks;
 };
 
 struct execution {
   const quern_args& args;
   const quern_exec* exec;  // may be NULL
-  uint32_t workers;        // at most layout.workers
-  char* workspace;         // workers * layout.workspace_bytes, QUERN_ALIGNed
+  uint32_t workers;        // at most blocks.workers
+  char* workspace;         // workers * blocks.workspace_bytes, QUERN_ALIGNed
   const char* packed;      // payload, or plain weights
 };
 
@@ -53,8 +53,8 @@ struct algorithm {
   // What of the problem this algorithm and row do not take.
   refusal (*refuse)(const quern_problem&, const kernel&);
   // Block sizes and memory, for this machine and number of threads.
-  struct layout (*lay_out)(const quern_problem&, const kernel&, const machine&, uint32_t threads);
-  struct cost (*predict)(const quern_problem&, const kernel&, const struct layout&, const machine&);
+  blocking (*choose_blocks)(const quern_problem&, const kernel&, const machine&, uint32_t threads);
+  cost (*predict)(const quern_problem&, const kernel&, const blocking&, const machine&);
   double (*error_bound)(const quern_problem&);
   // Output channels [first, first + count) of the weights into the payload; NULL: they are used as they are.
   void (*pack)(const job&, int64_t first, int64_t count, const void* weights, char* payload);

@@ -20,7 +20,7 @@ struct plan_state {
   uint64_t magic;
   const struct algorithm* algorithm;
   const kernel* row;
-  struct layout layout;
+  blocking blocks;
   blob_header header;  // what packed weights must begin with, but for the checksum
 };
 static_assert(sizeof(plan_state) <= sizeof(quern_plan::opaque));
@@ -40,16 +40,16 @@ quern_status make_plan(quern_plan* plan, const quern_problem& p, const resolved_
   if (const quern_status s = choose(p, w, o, error)) return s;
   memset(plan, 0, sizeof *plan);
   plan->size = sizeof *plan;
-  plan->threads = o.layout.workers;
+  plan->threads = o.blocks.workers;
   plan->algorithm = o.algorithm->name, plan->kernel = o.row->name;
   plan->problem = p;
-  plan->packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.layout.packed_bytes : 0;
-  plan->workspace_bytes = o.layout.workspace_bytes * o.layout.workers;
+  plan->packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.blocks.packed_bytes : 0;
+  plan->workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
   plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
   plan->error_bound = o.algorithm->error_bound(p);
   plan->predicted_ns = o.cost.ns;
-  const plan_state state = {plan_magic, o.algorithm, o.row, o.layout,
-                            blob_header_of({p, *o.row, o.layout}, *o.algorithm, plan->packed_bytes)};
+  const plan_state state = {plan_magic, o.algorithm, o.row, o.blocks,
+                            blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes)};
   memcpy(plan->opaque, &state, sizeof state);
   return QUERN_OK;
 }
@@ -212,7 +212,7 @@ quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t coun
   if (count == 0) return QUERN_OK;
   if (!weights || !aligned(weights, static_cast<uint64_t>(type_bytes(plan->problem.weights.type))))
     return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights is NULL or not aligned to its elements");
-  state.algorithm->pack({plan->problem, *state.row, state.layout}, first, count, weights,
+  state.algorithm->pack({plan->problem, *state.row, state.blocks}, first, count, weights,
                         static_cast<char*>(packed) + sizeof(blob_header));
   return QUERN_OK;
 }
@@ -239,12 +239,12 @@ quern_status quern_pack(const quern_plan* plan, const void* weights, void* packe
   if (channels > 0) {
     if (!weights || !aligned(weights, static_cast<uint64_t>(type_bytes(plan->problem.weights.type))))
       return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights is NULL or not aligned to its elements");
-    const job j = {plan->problem, *state.row, state.layout};
+    const job j = {plan->problem, *state.row, state.blocks};
     char* payload = static_cast<char*>(packed) + sizeof(blob_header);
     // Sixteen channels an item: no two threads write one cache line, but for the edges of panels.
     const quern_args none = {};
     const int64_t parts = up(channels, 16);
-    struct layout no_workspace = state.layout;
+    blocking no_workspace = state.blocks;
     no_workspace.workspace_bytes = 0;
     for_each_item({plan->problem, *state.row, no_workspace}, {none, &e, e.threads, nullptr, nullptr}, parts,
                   [&](int64_t part, char*) {
@@ -286,7 +286,7 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
     return fail(error, QUERN_UNSUPPORTED, "plan", static_cast<int64_t>(missing), 0,
                 "the plan's kernel %s needs an instruction set that this CPU lacks", plan->kernel);
   const char* weights = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
-  state.algorithm->run({plan->problem, *state.row, state.layout},
+  state.algorithm->run({plan->problem, *state.row, state.blocks},
                        {a, &e, std::min(plan->threads, e.threads), static_cast<char*>(e.workspace), weights});
   return QUERN_OK;
 }
@@ -304,7 +304,7 @@ quern_status quern_kernel_get(size_t index, quern_kernel_info* out, quern_error*
   quern_kernel_info info = {};
   info.backend = backend_of(index);
   info.name = k.name;
-  info.kind = k.kind == kind::reference ? "reference" : "gemm_f32";
+  info.kind = kind_name(k.kind);
   info.about = k.about;
   info.isa = k.isa;
   info.mr = k.mr, info.nr = k.nr;

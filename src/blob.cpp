@@ -41,7 +41,7 @@ blob_header blob_header_of(const job& j, const algorithm& a, uint64_t total_byte
   memcpy(h.weights_size, p.weights.size, sizeof h.weights_size);
   h.groups = p.groups;
   h.isa = j.row.isa;
-  h.order = j.layout.order;
+  h.order = j.blocks.order;
   // A transposed convolution's phases, and with them the order of taps, follow its window and where dst ends.
   const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
   int64_t window[9] = {};

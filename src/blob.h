@@ -21,7 +21,7 @@ struct blob_header {
   int64_t weights_size[5];
   int64_t groups;
   uint64_t isa;
-  uint32_t order;  // layout.order
+  uint32_t order;  // blocks.order
   uint32_t reserved[17];
 };
 static_assert(sizeof(blob_header) == 256);

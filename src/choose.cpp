@@ -66,7 +66,7 @@ refusal wished_away(const algorithm& a, const kernel& row, const quern_wish& w) 
 option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
                 const resolved_wish& w) {
   option o = {
-      .algorithm = &a, .row = &row, .backend = backend, .verdict = QUERN_REFUSED, .why = {}, .layout = {}, .cost = {}};
+      .algorithm = &a, .row = &row, .backend = backend, .verdict = QUERN_REFUSED, .why = {}, .blocks = {}, .cost = {}};
   if (const uint64_t missing = row.isa & ~w.runs_isa) {
     o.verdict = QUERN_UNAVAILABLE;
     o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
@@ -78,18 +78,18 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
     return o;
   }
   if ((o.why = wished_away(a, row, w.wish))) return o;
-  o.layout = a.lay_out(p, row, w.machine, std::max(1u, w.wish.threads));
-  const uint64_t workspace = o.layout.workspace_bytes * o.layout.workers;
+  o.blocks = a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads));
+  const uint64_t workspace = o.blocks.workspace_bytes * o.blocks.workers;
   if (w.wish.workspace_limit && workspace > w.wish.workspace_limit) {
     // Fewer threads need less.
-    o.layout = a.lay_out(p, row, w.machine, 1);
-    if (o.layout.workspace_bytes > w.wish.workspace_limit) {
+    o.blocks = a.choose_blocks(p, row, w.machine, 1);
+    if (o.blocks.workspace_bytes > w.wish.workspace_limit) {
       o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(w.wish.workspace_limit),
-               static_cast<int64_t>(o.layout.workspace_bytes)};
+               static_cast<int64_t>(o.blocks.workspace_bytes)};
       return o;
     }
   }
-  o.cost = a.predict(p, row, o.layout, w.machine);
+  o.cost = a.predict(p, row, o.blocks, w.machine);
   o.verdict = QUERN_USABLE;
   return o;
 }
@@ -166,12 +166,12 @@ quern_candidate candidate_of(const quern_problem& p, const option& o, const reso
   c.error_bound = o.algorithm->error_bound(p);
   c.bytes = bytes_moved(p);
   if (o.verdict == QUERN_USABLE) {
-    c.workspace_bytes = o.layout.workspace_bytes * o.layout.workers;
-    c.packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.layout.packed_bytes : 0;
-    c.threads = o.layout.workers;
+    c.workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
+    c.packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.blocks.packed_bytes : 0;
+    c.threads = o.blocks.workers;
     c.flops = o.cost.flops;
     c.predicted_ns = o.cost.ns;
-    c.floor_percent = o.cost.ns > 0 ? 100 * floor_ns(p, w.machine, o.layout.workers, c.bytes) / o.cost.ns : 100;
+    c.floor_percent = o.cost.ns > 0 ? 100 * floor_ns(p, w.machine, o.blocks.workers, c.bytes) / o.cost.ns : 100;
   }
   return c;
 }
@@ -246,7 +246,7 @@ quern_status choose(const quern_problem& p, const resolved_wish& w, option& best
   if (best.algorithm) {
     if (w.verbose > 0)
       say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us predicted", line, best.algorithm->name, best.row->name,
-          best.layout.workers, best.cost.ns / 1000);
+          best.blocks.workers, best.cost.ns / 1000);
     return QUERN_OK;
   }
   if (!nearest.algorithm)

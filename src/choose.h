@@ -22,7 +22,7 @@ struct option {
   quern_backend backend;
   int32_t verdict;  // QUERN_USABLE, QUERN_REFUSED or QUERN_UNAVAILABLE
   refusal why;
-  struct layout layout;
+  blocking blocks;
   struct cost cost;
 };
 

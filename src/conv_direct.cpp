@@ -85,37 +85,37 @@ double compute_cycles(const geometry& g, const kernel& row) {
     rectangles({.d = {.out_count = std::min<int64_t>(ph.d.out_count, 1)}, .h = ph.h, .w = ph.w}, {0, ph.h.out_count},
                [&](int64_t, range y, range x) {
                  const strip s = strip_of(g, ph, y, x, row.mr, false);
-                 const double k = static_cast<double>(ph.d.taps * ph.h.taps_at(y.begin).count() *
-                                                      ph.w.taps_at(x.begin).count() * g.c);
+                 const double k =
+                     double(ph.d.taps * ph.h.taps_at(y.begin).count() * ph.w.taps_at(x.begin).count() * g.c);
                  const cut tiles(s.count, row.mr);
                  const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
-                 const double calls = static_cast<double>(s.lines * tiles.tiles * ph.d.out_count);
-                 const double m = static_cast<double>(tiles.count) / static_cast<double>(tiles.tiles);
-                 cycles += calls * static_cast<double>(panels) * tile_cycles(row, m, row.nr, k);
-                 if (tail) cycles += calls * tile_cycles(row, m, static_cast<double>(tail), k);
+                 const double calls = double(s.lines * tiles.tiles * ph.d.out_count);
+                 const double m = double(tiles.count) / double(tiles.tiles);
+                 cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
+                 if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
                });
-    if (f == 63) cycles *= static_cast<double>(g.phases()) / 64;
+    if (f == 63) cycles *= double(g.phases()) / 64;
   }
-  return cycles * static_cast<double>(g.n * g.groups);
+  return cycles * double(g.n * g.groups);
 }
 
-struct layout lay_out(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const weight_panels panels = {g, row.nr, row.vector};
-  struct layout l = {};
-  l.packed_bytes = static_cast<uint64_t>(panels.size()) * sizeof(float);
-  l.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
+  blocking b = {};
+  b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
+  b.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
 
-  const int64_t l2 = static_cast<int64_t>(m.l2);
+  const int64_t l2 = int64_t(m.l2);
   const int64_t k = std::max<int64_t>(1, g.filter[0] * g.filter[1] * g.filter[2] * g.c);
   // A third of L2 for a chunk of weights, another for the band of the image that meets it.
-  l.word[chunk_k] = static_cast<uint32_t>(std::clamp<int64_t>(l2 / 3 / 4 / row.nr, 256, 1 << 20));
+  b.word[chunk_k] = std::clamp<int64_t>(l2 / 3 / 4 / row.nr, 256, 1 << 20);
   const int64_t rows = std::max<int64_t>(1, most_rows(g));
   const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * g.stride[1]);
   const bool streams_weights = k * g.k * 4 > l2;  // then they pass once, over as much image as there is
   int64_t band = streams_weights ? rows : std::clamp<int64_t>(l2 / 3 / image_row, 1, rows);
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
-  const int64_t wanted = l.workers > 1 ? 4 * l.workers : 1;
+  const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   int64_t channel_blocks = 1;
   if (fixed * up(rows, band) < wanted) {
     // Too few items: weights that stream are split over threads, else rows are, then both.
@@ -125,31 +125,29 @@ struct layout lay_out(const quern_problem& p, const kernel& row, const machine& 
     if (fixed * channel_blocks * up(rows, band) < wanted)
       channel_blocks = std::min(std::max<int64_t>(panels.count(), 1), up(wanted, fixed * up(rows, band)));
   }
-  l.word[band_rows] = static_cast<uint32_t>(std::min<int64_t>(band, UINT32_MAX));
-  l.word[bands] = static_cast<uint32_t>(up(rows, l.word[band_rows]));
-  l.word[block_panels] =
-      static_cast<uint32_t>(std::max<int64_t>(1, up(panels.count(), std::max<int64_t>(1, channel_blocks))));
-  l.word[blocks] = static_cast<uint32_t>(up(panels.count(), l.word[block_panels]));
-  return l;
+  b.word[band_rows] = band;
+  b.word[bands] = up(rows, b.word[band_rows]);
+  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), std::max<int64_t>(1, channel_blocks)));
+  b.word[blocks] = up(panels.count(), b.word[block_panels]);
+  return b;
 }
 
-struct cost predict(const quern_problem& p, const kernel& row, const struct layout& l, const machine& m) {
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
   const double cycles = compute_cycles(g, row);
   // Every panel reads the image again; beyond L2 that is 8 bytes a cycle.
-  const double image = 4.0 * static_cast<double>(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double reads = static_cast<double>(up(std::max<int64_t>(g.k, 1), row.nr));
-  const double weights = static_cast<double>(l.packed_bytes);
-  const double traffic =
-      (weights > static_cast<double>(m.l2) ? weights * l.word[bands] * static_cast<double>(g.n) / 8 : 0) +
-      (image / l.word[bands] > static_cast<double>(m.l2) / 2 ? image * reads / 8 : image / 8);
-  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, l.workers),
+  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
+  const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr));
+  const double weights = double(b.packed_bytes);
+  const double traffic = (weights > double(m.l2) ? weights * b.word[bands] * double(g.n) / 8 : 0) +
+                         (image / b.word[bands] > double(m.l2) / 2 ? image * reads / 8 : image / 8);
+  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, b.workers),
           cycles * 4 * row.vector};
 }
 
 double error_bound(const quern_problem& p) {
   const geometry g = geometry_of(p);
-  return (static_cast<double>(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
+  return (double(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -166,12 +164,11 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
   const int64_t run = merged ? tw.count() : 1;  // taps of x in one kernel tap
   const int64_t across = merged ? (tw.count() > 0) : tw.count();
   const int64_t total = td.count() * th.count() * across;
-  const int64_t width = static_cast<int64_t>(tile.ldb);
-  tile.k = static_cast<size_t>(run * g.c);
-  const int64_t chunk = std::clamp<int64_t>(j.layout.word[chunk_k] / std::max<int64_t>(1, run * g.c), 1, most_taps);
+  const int64_t width = int64_t(tile.ldb);
+  tile.k = run * g.c;
+  const int64_t chunk = std::clamp<int64_t>(j.blocks.word[chunk_k] / std::max<int64_t>(1, run * g.c), 1, most_taps);
   const strip s = strip_of(g, ph, y, x, j.row.mr, tile.residual != nullptr);
-  tile.lda = static_cast<size_t>(s.src), tile.ldc = static_cast<size_t>(s.dst),
-  tile.ldr = static_cast<size_t>(s.residual);
+  tile.lda = s.src, tile.ldc = s.dst, tile.ldr = s.residual;
 
   // Where the first tap of the first pixel is; taps count from there.
   if (total)
@@ -194,12 +191,10 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
     for (int64_t i = 0; i < count; ++i) {
       const int64_t index = done + i, u = index % across, v = index / across % th.count(),
                     t = index / (across * th.count());
-      taps[i].a = static_cast<ptrdiff_t>(t * ph.d.tap_step * g.src[2] + v * ph.h.tap_step * g.src[3] +
-                                         u * ph.w.tap_step * g.src[4]);
-      taps[i].b = static_cast<ptrdiff_t>((((td.begin + t) * ph.h.taps + th.begin + v) * ph.w.taps + tw.begin + u) *
-                                         g.c * width);
+      taps[i].a = t * ph.d.tap_step * g.src[2] + v * ph.h.tap_step * g.src[3] + u * ph.w.tap_step * g.src[4];
+      taps[i].b = (((td.begin + t) * ph.h.taps + th.begin + v) * ph.w.taps + tw.begin + u) * g.c * width;
     }
-    tile.taps = static_cast<size_t>(count);
+    tile.taps = count;
     tile.accumulate = done > 0;
     done += count;
     tile.epilogue = done == total ? &epilogue : nullptr;
@@ -207,7 +202,7 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
       for (int64_t i = 0; i < tiles.tiles; ++i) {
         gemm_f32 call = tile;
         const int64_t first = tiles.begin(i);
-        call.m = static_cast<size_t>(tiles.rows(i));
+        call.m = tiles.rows(i);
         if (total) call.a += line * s.src_line + first * s.src;
         call.c += line * s.dst_line + first * s.dst;
         if (call.residual) call.residual += line * s.residual_line + first * s.residual;
@@ -220,7 +215,7 @@ void run(const job& j, const execution& e) {
   const geometry g = geometry_of(j.problem);
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
-  const uint32_t* word = j.layout.word;
+  const int64_t* word = j.blocks.word;
   const int64_t items = g.n * g.groups * g.phases() * word[bands] * word[blocks];
   for_each_item(j, e, items, [&](int64_t item, char*) {
     const int64_t block = item % word[blocks], b = item / word[blocks] % word[bands];
@@ -235,12 +230,12 @@ void run(const job& j, const execution& e) {
     for (int64_t panel = block * word[block_panels]; panel < last; ++panel) {
       const int64_t channel = group * g.k + panel * j.row.nr;
       gemm_f32 tile = {};
-      tile.n = static_cast<size_t>(std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr));
+      tile.n = std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr);
       tile.a = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
       tile.b = reinterpret_cast<const float*>(e.packed) + panels.phase(group, before) + panels.panel(panel, ph.taps());
-      tile.ldb = static_cast<size_t>(panels.width(panel));
+      tile.ldb = panels.width(panel);
       tile.c = static_cast<float*>(e.args.dst) + n * g.dst[0] + channel * g.dst[1];
-      tile.channel = static_cast<size_t>(channel);
+      tile.channel = channel;
       if (epilogue.residual)
         tile.residual = static_cast<const float*>(e.args.residual) + n * g.residual[0] + channel * g.residual[1];
       rectangles(ph, band, [&](int64_t d, range y, range x) { rectangle(j, g, ph, d, y, x, tile, epilogue); });
@@ -253,5 +248,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_direct, .about = "sliding window without im2col, NHWC", .drives = kind::gemm_f32,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
-                .refuse = refuse, .lay_out = lay_out, .predict = predict, .error_bound = error_bound, .pack = pack,
-                .run = run)
+                .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound,
+                .pack = pack, .run = run)

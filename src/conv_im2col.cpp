@@ -81,39 +81,39 @@ refusal refuse(const quern_problem& p, const kernel&) {
   return {};
 }
 
-static double compute_cycles(const geometry& g, const kernel& row, const struct layout& l) {
+static double compute_cycles(const geometry& g, const kernel& row, const blocking& b) {
   const extent x = extent_of(g);
-  const bool across = l.word[flags] & channels_across;
+  const bool across = b.word[flags] & channels_across;
   const int64_t rows = across ? x.pixels : g.k, columns = across ? g.k : x.pixels;
   const cut tiles(std::max<int64_t>(rows, 1), row.mr);
-  const double m = static_cast<double>(tiles.count) / static_cast<double>(tiles.tiles);
-  const double whole = static_cast<double>(columns / row.nr), tail = static_cast<double>(columns % row.nr);
-  const double k = static_cast<double>(x.k),
-               parts = static_cast<double>(std::max<int64_t>(1, up(x.k, std::max(1u, l.word[k_block]))));
+  const double m = double(tiles.count) / double(tiles.tiles);
+  const double whole = double(columns / row.nr), tail = double(columns % row.nr);
+  const double k = double(x.k), parts = double(std::max<int64_t>(1, up(x.k, std::max<int64_t>(1, b.word[k_block]))));
   double cycles = whole * tile_cycles(row, m, row.nr, k / parts);
   if (tail > 0) cycles += tile_cycles(row, m, tail, k / parts);
-  cycles *= parts * static_cast<double>(tiles.tiles);
+  cycles *= parts * double(tiles.tiles);
   // Packing writes every element once per block of channels: about a vector of four in two cycles, more
   // where layouts cross.
-  if (!(l.word[flags] & in_place)) {
+  if (!(b.word[flags] & in_place)) {
     const bool straight = across ? g.src[1] == 1 : g.src[4] * g.stride[2] == 1;
-    cycles += k * static_cast<double>(x.pixels) * l.word[channel_blocks] * (straight ? 0.25 : 0.75);
+    cycles += k * double(x.pixels) * b.word[channel_blocks] * (straight ? 0.25 : 0.75);
   }
-  if (l.word[flags] & scattered) cycles += static_cast<double>(rows * columns);
-  return cycles * static_cast<double>(g.n * g.groups * g.phases());
+  if (b.word[flags] & scattered) cycles += double(rows * columns);
+  return cycles * double(g.n * g.groups * g.phases());
 }
 
-struct layout lay_out(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
-  struct layout l = {};
-  const uint32_t f = l.word[flags] = flags_of(p, g);
+  blocking b = {};
+  const uint32_t f = flags_of(p, g);
+  b.word[flags] = f;
   const bool across = f & channels_across;
-  l.order = f & channels_across;
-  l.packed_bytes = sizeof(float) *
-                   static_cast<uint64_t>(across ? weight_panels{g, row.nr, row.vector}.size() : weight_rows{g}.size());
+  b.order = f & channels_across;
+  b.packed_bytes =
+      sizeof(float) * uint64_t(across ? weight_panels{g, row.nr, row.vector}.size() : weight_rows{g}.size());
   const extent x = extent_of(g);
   const int64_t pixel_tile = across ? row.mr : row.nr, channel_tile = across ? row.nr : row.mr;
-  const int64_t l2 = static_cast<int64_t>(m.l2) / 4;  // elements
+  const int64_t l2 = int64_t(m.l2) / 4;  // elements
 
   // The panel of kc x nr is to stay near L1 while mr rows pass by it; sums that wait in dst need k whole.
   int64_t kc = std::max<int64_t>(1, x.k);
@@ -121,58 +121,58 @@ struct layout lay_out(const quern_problem& p, const kernel& row, const machine& 
   int64_t pixels = std::max<int64_t>(pixel_tile, l2 / 2 / kc / pixel_tile * pixel_tile);
   pixels = std::min(pixels, up(std::max<int64_t>(x.pixels, 1), pixel_tile) * pixel_tile);
 
-  l.word[channel_blocks] = 1;
-  l.word[channel_block] = static_cast<uint32_t>(up(std::max<int64_t>(g.k, 1), channel_tile));
-  l.word[k_block] = static_cast<uint32_t>(std::min<int64_t>(kc, UINT32_MAX));
-  l.workers = useful_workers(compute_cycles(g, row, l) / clock_ghz, threads);
+  b.word[channel_blocks] = 1;
+  b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
+  b.word[k_block] = kc;
+  b.workers = useful_workers(compute_cycles(g, row, b) / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
-  if (l.workers > 1 && fixed * up(x.pixels, pixels) < 4 * l.workers) {
-    const int64_t wanted = up(4 * l.workers, fixed);
+  if (b.workers > 1 && fixed * up(x.pixels, pixels) < 4 * b.workers) {
+    const int64_t wanted = up(4 * b.workers, fixed);
     // Where weights exceed L2, splitting channels lets every thread stream its share of them once.
-    if (l.packed_bytes > m.l2) {
-      const int64_t tiles = l.word[channel_block];
-      const int64_t blocks = std::min<int64_t>(tiles, l.workers);
-      l.word[channel_block] = static_cast<uint32_t>(up(tiles, blocks));
-      l.word[channel_blocks] = static_cast<uint32_t>(up(tiles, l.word[channel_block]));
+    if (b.packed_bytes > m.l2) {
+      const int64_t tiles = b.word[channel_block];
+      const int64_t blocks = std::min<int64_t>(tiles, b.workers);
+      b.word[channel_block] = up(tiles, blocks);
+      b.word[channel_blocks] = up(tiles, b.word[channel_block]);
     }
     pixels =
-        std::max(pixel_tile, std::min(pixels, x.pixels / up(wanted, l.word[channel_blocks]) / pixel_tile * pixel_tile));
+        std::max(pixel_tile, std::min(pixels, x.pixels / up(wanted, b.word[channel_blocks]) / pixel_tile * pixel_tile));
   }
   // Blocks of nearly the same size.
   const int64_t blocks = std::max<int64_t>(1, up(x.pixels, pixels));
   pixels = up(up(std::max<int64_t>(x.pixels, 1), blocks), pixel_tile) * pixel_tile;
-  l.word[pixel_block] = static_cast<uint32_t>(std::min<int64_t>(pixels, UINT32_MAX));
-  l.word[pixel_blocks] = static_cast<uint32_t>(up(x.pixels, l.word[pixel_block]));
+  b.word[pixel_block] = pixels;
+  b.word[pixel_blocks] = up(x.pixels, b.word[pixel_block]);
 
   int64_t elements = f & in_place ? 0 : across ? pixels * (kc + padding) : pixels * kc;
   if (f & scattered) elements += 2 * row.mr * row.nr;
-  l.workspace_bytes = static_cast<uint64_t>(up(elements * 4, QUERN_ALIGN) * QUERN_ALIGN);
-  return l;
+  b.workspace_bytes = uint64_t(up(elements * 4, QUERN_ALIGN) * QUERN_ALIGN);
+  return b;
 }
 
-struct cost predict(const quern_problem& p, const kernel& row, const struct layout& l, const machine& m) {
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double cycles = compute_cycles(g, row, l);
-  const double weights = static_cast<double>(l.packed_bytes);
-  const double passes = static_cast<double>(g.n) * l.word[pixel_blocks];
-  const double image = 4.0 * static_cast<double>(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 8.0 * static_cast<double>(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
-  const double traffic = ((weights > static_cast<double>(m.l2) ? weights * passes : 0) + image + output) / 8;
-  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, l.workers),
+  const double cycles = compute_cycles(g, row, b);
+  const double weights = double(b.packed_bytes);
+  const double passes = double(g.n) * b.word[pixel_blocks];
+  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
+  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
+  const double traffic = ((weights > double(m.l2) ? weights * passes : 0) + image + output) / 8;
+  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, b.workers),
           cycles * 4 * row.vector};
 }
 
 double error_bound(const quern_problem& p) {
   const geometry g = geometry_of(p);
-  return (static_cast<double>(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
+  return (double(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry g = geometry_of(j.problem);
   const float* from = static_cast<const float*>(weights);
   float* to = reinterpret_cast<float*>(payload);
-  if (j.layout.word[flags] & channels_across)
+  if (j.blocks.word[flags] & channels_across)
     pack_panels({g, j.row.nr, j.row.vector}, first, count, from, to);
   else
     pack_rows({g}, first, count, from, to);
@@ -211,8 +211,8 @@ int64_t image_offset(const phase& ph, const int64_t* stride, int64_t p) {
 void run_across(const block& b) {
   const kernel& row = b.j.row;
   const weight_panels panels = {b.g, row.nr, row.vector};
-  const bool reads_image = b.j.layout.word[flags] & in_place;
-  const int64_t kc = b.j.layout.word[k_block];
+  const bool reads_image = b.j.blocks.word[flags] & in_place;
+  const int64_t kc = b.j.blocks.word[k_block];
   const gemm_tap tap = {0, 0};
   int64_t k0 = 0;
   do {
@@ -221,17 +221,17 @@ void run_across(const block& b) {
     if (!reads_image && ks.count()) b.matrix.pack(b.pixels, ks, b.workspace, lda, 1);
     for (int64_t panel = b.channels.begin; panel < b.channels.end; ++panel) {
       gemm_f32 tile = {};
-      tile.n = static_cast<size_t>(std::min<int64_t>(row.nr, b.g.k - panel * row.nr));
-      tile.k = static_cast<size_t>(ks.count());
+      tile.n = std::min<int64_t>(row.nr, b.g.k - panel * row.nr);
+      tile.k = ks.count();
       tile.taps = 1, tile.tap = &tap;
-      tile.lda = static_cast<size_t>(lda);
-      tile.ldb = static_cast<size_t>(panels.width(panel));
+      tile.lda = lda;
+      tile.ldb = panels.width(panel);
       tile.b = b.weights + panel * row.nr * b.k + ks.begin * panels.width(panel);
-      tile.ldc = static_cast<size_t>(b.ph.w.out_step * b.g.dst[4]);
-      tile.ldr = static_cast<size_t>(b.ph.w.out_step * b.g.residual[4]);
+      tile.ldc = b.ph.w.out_step * b.g.dst[4];
+      tile.ldr = b.ph.w.out_step * b.g.residual[4];
       tile.accumulate = k0 > 0;
       tile.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
-      tile.channel = static_cast<size_t>(b.channel + panel * row.nr);
+      tile.channel = b.channel + panel * row.nr;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
         const cut tiles(end - p, row.mr);
@@ -239,11 +239,11 @@ void run_across(const block& b) {
         const int64_t add = b.residual ? pixel_offset(b.ph, b.g.residual, p) : 0;
         for (int64_t i = 0; i < tiles.tiles; ++i) {
           const int64_t first = tiles.begin(i);
-          tile.m = static_cast<size_t>(tiles.rows(i));
+          tile.m = tiles.rows(i);
           tile.a = reads_image ? b.matrix.image + from + first * lda + ks.begin
                                : b.workspace + (p - b.pixels.begin + first) * lda;
-          tile.c = b.dst + to + first * static_cast<int64_t>(tile.ldc) + panel * row.nr;
-          if (b.residual) tile.residual = b.residual + add + first * static_cast<int64_t>(tile.ldr) + panel * row.nr;
+          tile.c = b.dst + to + first * int64_t(tile.ldc) + panel * row.nr;
+          if (b.residual) tile.residual = b.residual + add + first * int64_t(tile.ldr) + panel * row.nr;
           row.gemm(tile);
         }
         p = end;
@@ -256,30 +256,29 @@ void run_across(const block& b) {
 // A tile whose pixels are not neighbours in dst is made in the workspace and sown from there.
 void gemm_scattered(const block& b, const gemm_f32& call, int64_t pixel, int64_t channel_offset) {
   const kernel& row = b.j.row;
-  float* sums = b.workspace + (b.j.layout.workspace_bytes / 4 - static_cast<uint64_t>(2 * row.mr * row.nr)) / 16 * 16;
+  float* sums = b.workspace + (b.j.blocks.workspace_bytes / 4 - uint64_t(2 * row.mr * row.nr)) / 16 * 16;
   float* addends = sums + row.mr * row.nr;
   gemm_f32 tile = call;
-  tile.c = sums, tile.ldc = static_cast<size_t>(row.nr);
+  tile.c = sums, tile.ldc = row.nr;
   if (b.residual) {
     for (size_t c = 0; c < call.m; ++c)
       for (size_t i = 0; i < call.n; ++i)
-        addends[c * static_cast<size_t>(row.nr) + i] =
-            b.residual[pixel_offset(b.ph, b.g.residual, pixel + static_cast<int64_t>(i)) +
-                       (channel_offset + static_cast<int64_t>(c)) * b.g.residual[1]];
-    tile.residual = addends, tile.ldr = static_cast<size_t>(row.nr);
+        addends[c * row.nr + i] = b.residual[pixel_offset(b.ph, b.g.residual, pixel + int64_t(i)) +
+                                             (channel_offset + int64_t(c)) * b.g.residual[1]];
+    tile.residual = addends, tile.ldr = row.nr;
   }
   row.gemm(tile);
   for (size_t c = 0; c < call.m; ++c)
     for (size_t i = 0; i < call.n; ++i)
-      b.dst[pixel_offset(b.ph, b.g.dst, pixel + static_cast<int64_t>(i)) +
-            (channel_offset + static_cast<int64_t>(c)) * b.g.dst[1]] = sums[c * static_cast<size_t>(row.nr) + i];
+      b.dst[pixel_offset(b.ph, b.g.dst, pixel + int64_t(i)) + (channel_offset + int64_t(c)) * b.g.dst[1]] =
+          sums[c * row.nr + i];
 }
 
 void run_down(const block& b) {
   const kernel& row = b.j.row;
-  const uint32_t f = b.j.layout.word[flags];
+  const int64_t f = b.j.blocks.word[flags];
   const bool reads_image = f & in_place;
-  const int64_t kc = b.j.layout.word[k_block];
+  const int64_t kc = b.j.blocks.word[k_block];
   const int64_t weight_stride = weight_rows{b.g}.stride(b.k / std::max<int64_t>(b.g.c, 1));
   const gemm_tap tap = {0, 0};
   int64_t k0 = 0;
@@ -290,26 +289,26 @@ void run_down(const block& b) {
         b.matrix.pack({p, std::min(b.pixels.end, p + row.nr)}, ks, b.workspace + (p - b.pixels.begin) * ks.count(), 1,
                       row.nr);
     gemm_f32 tile = {};
-    tile.k = static_cast<size_t>(ks.count());
+    tile.k = ks.count();
     tile.taps = 1, tile.tap = &tap;
-    tile.lda = static_cast<size_t>(weight_stride);
-    tile.ldb = static_cast<size_t>(reads_image ? b.g.src[1] : row.nr);
-    tile.ldc = static_cast<size_t>(b.g.dst[1]);
-    tile.ldr = static_cast<size_t>(b.g.residual[1]);
+    tile.lda = weight_stride;
+    tile.ldb = reads_image ? b.g.src[1] : row.nr;
+    tile.ldc = b.g.dst[1];
+    tile.ldr = b.g.residual[1];
     tile.accumulate = k0 > 0;
     tile.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
     tile.channels_are_rows = true;
     const cut tiles(b.g.k, row.mr);
     for (int64_t i = b.channels.begin; i < std::min(b.channels.end, tiles.tiles); ++i) {
       const int64_t channel = tiles.begin(i);
-      tile.m = static_cast<size_t>(tiles.rows(i));
+      tile.m = tiles.rows(i);
       tile.a = b.weights + channel * weight_stride + ks.begin;
-      tile.channel = static_cast<size_t>(b.channel + channel);
+      tile.channel = b.channel + channel;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t panel = (p - b.pixels.begin) / row.nr, inside = (p - b.pixels.begin) % row.nr;
         const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr,
                                       f & scattered ? b.pixels.end : (p / b.line + 1) * b.line});
-        tile.n = static_cast<size_t>(end - p);
+        tile.n = end - p;
         tile.b = reads_image ? b.matrix.image + image_offset(b.ph, b.g.src, p) + ks.begin * b.g.src[1]
                              : b.workspace + panel * row.nr * ks.count() + inside;
         if (f & scattered) {
@@ -331,7 +330,7 @@ void run_down(const block& b) {
 void run(const job& j, const execution& e) {
   const geometry g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
-  const uint32_t* word = j.layout.word;
+  const int64_t* word = j.blocks.word;
   const bool across = word[flags] & channels_across;
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const weight_rows rows = {g};
@@ -385,6 +384,6 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_im2col, .about = "GEMM over the im2col matrix, packed from the image block by block",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .refuse = im2col_driver::refuse, .lay_out = im2col_driver::lay_out,
-                .predict = im2col_driver::predict, .error_bound = im2col_driver::error_bound,
-                .pack = im2col_driver::pack, .run = im2col_driver::run)
+                .repeat = QUERN_REPEAT_ISA, .refuse = im2col_driver::refuse,
+                .choose_blocks = im2col_driver::choose_blocks, .predict = im2col_driver::predict,
+                .error_bound = im2col_driver::error_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)

@@ -16,7 +16,7 @@ namespace quern {
 // so slow cores take fewer; which worker takes which item never changes a result.
 template <class Body>
 void for_each_item(const job& j, const execution& e, int64_t items, Body body) {
-  const size_t workers = static_cast<size_t>(std::min<int64_t>(e.workers, items));
+  const size_t workers = std::min<int64_t>(e.workers, items);
   if (workers <= 1) {
     for (int64_t i = 0; i < items; ++i) body(i, e.workspace);
     return;
@@ -27,7 +27,7 @@ void for_each_item(const job& j, const execution& e, int64_t items, Body body) {
     uint64_t bytes;
     int64_t items;
     std::atomic<int64_t> next{0};
-  } s{body, e.workspace, j.layout.workspace_bytes, items};
+  } s{body, e.workspace, j.blocks.workspace_bytes, items};
   e.exec->parallel_for(
       e.exec->self, workers,
       [](void* arg, size_t worker) {
@@ -72,7 +72,7 @@ struct cut {
 // Core cycles of one call of a gemm_f32 microkernel, on a core with two vector FMA units of latency four
 // and two vector loads a cycle, and what it takes around the loop.
 inline double tile_cycles(const kernel& row, double m, double n, double k) {
-  const double vectors = std::max(1.0, static_cast<double>((static_cast<int64_t>(n) + row.vector - 1) / row.vector));
+  const double vectors = std::max(1.0, double((int64_t(n) + row.vector - 1) / row.vector));
   const double step = std::max({m * vectors / 2, (m + vectors) / 2, 4.0});
   return step * k + 20 + 1.5 * m * vectors;
 }
@@ -83,7 +83,7 @@ constexpr double clock_ghz = 3.5;
 inline uint32_t useful_workers(double ns, uint32_t threads) {
   // Waking a thread costs microseconds; a worker must have twenty of them to do.
   const double most = std::max(1.0, ns / 20000);
-  return static_cast<uint32_t>(std::min<double>(std::max(threads, 1u), most));
+  return uint32_t(std::min<double>(std::max(threads, 1u), most));
 }
 
 }  // namespace quern

@@ -6,5 +6,6 @@
 
 QUERN_ALGORITHM(gemm, .about = "packed GEMM, blocked for L2 (Goto and van de Geijn 2008)", .drives = kind::gemm_f32,
                 .op = {QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
-                .refuse = im2col_driver::refuse, .lay_out = im2col_driver::lay_out, .predict = im2col_driver::predict,
-                .error_bound = im2col_driver::error_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)
+                .refuse = im2col_driver::refuse, .choose_blocks = im2col_driver::choose_blocks,
+                .predict = im2col_driver::predict, .error_bound = im2col_driver::error_bound,
+                .pack = im2col_driver::pack, .run = im2col_driver::run)

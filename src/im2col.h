@@ -77,12 +77,12 @@ struct im2col {
     const int64_t from_pixel = ph.w.in_step * g.src[4];
     from += (ph.w.in_begin + xs.begin * ph.w.in_step + u * ph.w.tap_step) * g.src[4];
     to += (xs.begin - x0) * to_pixel + (ks.begin - k0) * to_k;
-    const size_t pixels = static_cast<size_t>(xs.count()), k = static_cast<size_t>(ks.count());
-    const size_t fp = static_cast<size_t>(from_pixel), fk = static_cast<size_t>(from_k);
+    const size_t pixels = xs.count(), k = ks.count();
+    const size_t fp = from_pixel, fk = from_k;
     if (to_k == 1)
-      row.copy({pixels, k, image + from, fp, fk, to, static_cast<size_t>(to_pixel)});
+      row.copy({pixels, k, image + from, fp, fk, to, size_t(to_pixel)});
     else
-      row.copy({k, pixels, image + from, fk, fp, to, static_cast<size_t>(to_k)});
+      row.copy({k, pixels, image + from, fk, fp, to, size_t(to_k)});
   }
 
   static void zero(range xs, range ks, int64_t x0, int64_t k0, float* to, int64_t to_pixel, int64_t to_k) {
@@ -90,7 +90,7 @@ struct im2col {
     to += (xs.begin - x0) * to_pixel + (ks.begin - k0) * to_k;
     const bool k_dense = to_k == 1;
     const int64_t lines = k_dense ? xs.count() : ks.count(), step = k_dense ? to_pixel : to_k;
-    const size_t bytes = static_cast<size_t>(k_dense ? ks.count() : xs.count()) * sizeof(float);
+    const size_t bytes = (k_dense ? ks.count() : xs.count()) * sizeof(float);
     for (int64_t i = 0; i < lines; ++i) memset(to + i * step, 0, bytes);
   }
 };

@@ -42,9 +42,9 @@ text_ends implied_ends(quern_op op, const text_axis& s) {
     if (more > 0 && more < s.stride) return {s.pad, narrow(more)};
     return {narrow(std::max<wide>(s.pad - more, 0)), 0};
   }
-  // An output wholly in the padding is rather a mistake in `out`.
+  // Padding longer than the image and the filter is rather a mistake in `out`.
   const wide need = wide{s.out - 1} * s.stride + reach_of(s) - s.in - s.pad;
-  return {narrow(std::clamp<wide>(need, 0, reach_of(s) - 1)), 0};
+  return {narrow(std::clamp<wide>(need, 0, s.in + reach_of(s))), 0};
 }
 
 bool descriptor::any(int axis) const {

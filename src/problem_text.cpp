@@ -88,9 +88,11 @@ struct reader {
     return fail_at(w.begin, field, "'%s' is no %s; known:%s", quoted(w).s, field, known);
   }
 
+  // The next word; empty at the end of the line or where a comment begins.
   piece next() {
     while (is_space(*at)) ++at;
     const char* begin = at;
+    if (*at == '#') return {at, at};
     while (*at && !is_space(*at)) ++at;
     return {begin, at};
   }

@@ -19,15 +19,15 @@ int64_t elements(const quern_problem& p) {
   return count;
 }
 
-struct layout lay_out(const quern_problem& p, const kernel&, const machine&, uint32_t threads) {
-  struct layout l = {};
-  l.workers = static_cast<uint32_t>(std::clamp<int64_t>(up(elements(p), item_elements), 1, std::max(threads, 1u)));
-  return l;
+blocking choose_blocks(const quern_problem& p, const kernel&, const machine&, uint32_t threads) {
+  blocking b = {};
+  b.workers = static_cast<uint32_t>(std::clamp<int64_t>(up(elements(p), item_elements), 1, std::max(threads, 1u)));
+  return b;
 }
 
-struct cost predict(const quern_problem& p, const kernel&, const struct layout& l, const machine&) {
+cost predict(const quern_problem& p, const kernel&, const blocking& b, const machine&) {
   const double flops = direct_flops(p);
-  return {flops / l.workers, flops};  // about one multiply-add in two nanoseconds
+  return {flops / b.workers, flops};  // about one multiply-add in two nanoseconds
 }
 
 double error_bound(const quern_problem& p) {
@@ -49,5 +49,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(reference, .about = "the operator's formula in float64", .drives = kind::reference,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_REF, .on_request = true, .refuse = refuse, .lay_out = lay_out,
+                .repeat = QUERN_REPEAT_REF, .on_request = true, .refuse = refuse, .choose_blocks = choose_blocks,
                 .predict = predict, .error_bound = error_bound, .run = run)

@@ -55,6 +55,14 @@ quern_backend backend_of(size_t index) {
   return f->backend;
 }
 
+const char* kind_name(kind k) {
+  switch (k) {
+    case kind::reference: return "reference";
+    case kind::gemm_f32: return "gemm_f32";
+  }
+  return "unknown";
+}
+
 size_t algorithm_count() { return sizeof algorithms_ / sizeof algorithms_[0]; }
 const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 

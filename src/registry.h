@@ -10,6 +10,7 @@ namespace quern {
 size_t kernel_count();
 const kernel& kernel_at(size_t index);
 quern_backend backend_of(size_t index);  // of that kernel: its folder
+const char* kind_name(kind);
 
 size_t algorithm_count();
 const algorithm& algorithm_at(size_t index);
