@@ -77,6 +77,31 @@ struct copy_f32 {
   size_t dst_row;
 };
 
+// ---- depthwise_f32 ----------------------------------------------------------------------------
+//
+//   dst[i][c] = epilogue(sum over rows r, s < taps of
+//                        src[origin + row[r].a + (i * step + s * dilation) * src_pixel + c] *
+//                        weights[row[r].b + s * channels + c])
+//
+// for i < m <= mr pixels along x and c < n channels, any n.  Inputs i * step + s * dilation outside of
+// [begin, end) are padding: not read, not multiplied.  Sums run over r, then s, from zero.
+struct depthwise_f32 {
+  size_t m, n, rows, taps;
+  const gemm_tap* row;
+  ptrdiff_t step, dilation, begin, end;
+  const float* src;
+  ptrdiff_t origin;  // of input 0, which may itself be padding and lie before src
+  size_t src_pixel;
+  const float* weights;
+  size_t channels;
+  float* dst;
+  size_t dst_pixel;
+  const epilogue_f32* epilogue;
+  size_t channel;         // the first, index into the vectors of the epilogue
+  const float* residual;  // as dst, with its own stride
+  size_t residual_pixel;
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -84,7 +109,7 @@ struct copy_f32 {
 
 // ---- The row ----------------------------------------------------------------------------------
 
-enum class kind : uint8_t { reference, gemm_f32 };
+enum class kind : uint8_t { reference, gemm_f32, depthwise_f32 };
 
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
@@ -95,8 +120,11 @@ struct kernel {
   int16_t mr = 0, nr = 0;  // register tile
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
+  int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
+
   void (*gemm)(const gemm_f32&) = nullptr;
   void (*copy)(const copy_f32&) = nullptr;
+  void (*depthwise)(const depthwise_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 };
 

@@ -3,13 +3,13 @@
 // The constructors of problems, and the check that stands in front of everything.
 #include "problem.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <algorithm>
 
 #include "error.h"
+#include "versioned.h"
 
 namespace quern {
 namespace {
@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t max_bytes = int64_t{1} << 56;         // of a tensor, first element to last
 constexpr int64_t max_window = (int64_t{1} << 31) - 1;  // pads, strides, dilations, groups
 constexpr int64_t max_work = int64_t{1} << 62;          // multiply-adds
-constexpr uint32_t max_struct = 1 << 16;                // bytes of any quern_problem there will ever be
 
 long long ll(int64_t v) { return v; }
 
@@ -51,27 +50,6 @@ quern_status within(quern_error* error, const char* what, int index, int64_t val
 bool all_zero(const int64_t* v) { return (v[0] | v[1] | v[2] | v[3] | v[4]) == 0; }
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
-// The caller's struct, of whatever version, as this library's.
-quern_status read(const quern_problem* given, quern_problem& p, quern_error* error) {
-  if (!given) return fail(error, QUERN_INVALID, "problem", 0, 0, "problem is NULL");
-  const uint32_t size = given->size;
-  if (size < offsetof(quern_problem, dst) || size > max_struct || size % alignof(quern_problem) != 0) {
-    return refuse(error, "size", -1, size, "sizeof(quern_problem), which here is", sizeof p);
-  }
-  memset(&p, 0, sizeof p);
-  memcpy(&p, given, std::min<size_t>(size, sizeof p));
-  p.size = sizeof p;
-  for (size_t i = sizeof p; i < size; ++i) {
-    if (reinterpret_cast<const char*>(given)[i] != 0) {
-      return fail(
-          error, QUERN_MISMATCH, "size", size, sizeof p,
-          "size is %u and byte %zu of the problem is set, but this library knows %zu bytes: the header is newer", size,
-          i, sizeof p);
-    }
-  }
-  return QUERN_OK;
-}
 
 quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
   if (auto s = within(error, "epilogue.scale", -1, e.scale, 0, 1)) return s;
@@ -162,22 +140,18 @@ quern_status check_window(quern_op op, quern_window& w, quern_error* error) {
 
 // Type, layout and sizes of a tensor that is there.
 quern_status check_tensor(const char* name, const quern_tensor& t, quern_type type, quern_error* error) {
-  char what[32];
-  snprintf(what, sizeof what, "%s.type", name);
-  if (auto s = within(error, what, -1, t.type, QUERN_F32, QUERN_F64)) return s;
-  if (t.type != type) return refuse(error, what, -1, t.type, "src.type =", type);
-  snprintf(what, sizeof what, "%s.layout", name);
-  if (auto s = within(error, what, -1, t.layout, QUERN_NCHW, QUERN_NHWC)) return s;
-  snprintf(what, sizeof what, "%s.size", name);
+  if (t.type < QUERN_F32) return refuse(error, name, "type", -1, t.type, "at least", QUERN_F32);
+  if (t.type > QUERN_F64) return refuse(error, name, "type", -1, t.type, "at most", QUERN_F64);
+  if (t.type != type) return refuse(error, name, "type", -1, t.type, "src.type =", type);
+  if (t.layout < QUERN_NCHW) return refuse(error, name, "layout", -1, t.layout, "at least", QUERN_NCHW);
+  if (t.layout > QUERN_NHWC) return refuse(error, name, "layout", -1, t.layout, "at most", QUERN_NHWC);
   int64_t bytes = type_bytes(t.type);
   for (int i = 0; i < 5; ++i) {
-    if (t.size[i] < 0) return refuse(error, what, i, t.size[i], "at least", 0);
+    if (t.size[i] < 0) return refuse(error, name, "size", i, t.size[i], "at least", 0);
     // Zero counts as one here, so that no product of the other sizes overflows either.
     const int64_t limit = max_bytes / bytes;
     if (t.size[i] > limit) {
-      return fail(error, QUERN_INVALID, what, t.size[i], limit,
-                  "%s[%d] is %lld, must be at most %lld: %s would pass 2^56 bytes", what, i, ll(t.size[i]), ll(limit),
-                  name);
+      return refuse(error, name, "size", i, t.size[i], "(for 2^56 bytes of memory) at most", limit);
     }
     bytes *= std::max<int64_t>(t.size[i], 1);
   }
@@ -343,7 +317,8 @@ quern_status check_work(const quern_problem& p, quern_error* error) {
 
 quern_status complete(const quern_problem* given, quern_problem& out, quern_error* error) {
   quern_problem p;
-  if (auto s = read(given, p, error)) return s;
+  if (!given) return fail(error, QUERN_INVALID, "problem", 0, 0, "problem is NULL");
+  if (auto s = take(given, p, "problem", error)) return s;
   if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_GEMM)) return s;
   if (p.reserved) return refuse(error, "reserved", -1, p.reserved, "", 0);
   if (p.groups == 0) p.groups = 1;
@@ -437,8 +412,7 @@ extern "C" quern_status quern_problem_complete(const quern_problem* problem, que
   quern_problem p;
   if (auto s = complete(problem, p, error)) return s;
   // *out is of the version that *problem says, longer or shorter than this library's.
-  const uint32_t size = p.size = problem->size;
-  memcpy(out, &p, std::min<size_t>(size, sizeof p));
-  if (size > sizeof p) memset(reinterpret_cast<char*>(out) + sizeof p, 0, size - sizeof p);
+  p.size = problem->size;
+  give(p, out, p.size);
   return QUERN_OK;
 }

@@ -59,6 +59,7 @@ const char* kind_name(kind k) {
   switch (k) {
     case kind::reference: return "reference";
     case kind::gemm_f32: return "gemm_f32";
+    case kind::depthwise_f32: return "depthwise_f32";
   }
   return "unknown";
 }

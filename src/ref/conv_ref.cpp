@@ -20,6 +20,7 @@ template <class T, class Locate>
 double sum_taps(const quern_problem& p, const T* src, int64_t src_c, const T* weights, int64_t weights_c,
                 const int64_t* at, const Locate& locate) {
   const int64_t channels = p.src.size[1] / p.groups;
+  if (channels == 0) return 0;  // src and weights may be NULL then
   double sum = 0;
   for (int64_t t = 0; t < p.window.filter[0]; ++t) {
     const int64_t d = locate(0, at[2], t);
