@@ -69,6 +69,7 @@ quern_problem problem_of(const contender_layer& l, quern_layout layout) {
   quern_problem p = quern_conv2d(QUERN_F32, layout, l.mb, l.ic, l.ih, l.iw, l.oc, l.kh, l.kw);
   p.groups = l.g;
   p.weights.size[1] = l.ic / l.g;
+  p.weights.layout = QUERN_NCHW;
   p.window.stride[1] = l.sh, p.window.stride[2] = l.sw;
   p.window.dilation[1] = l.dh + 1, p.window.dilation[2] = l.dw + 1;
   p.window.pad_begin[1] = l.ph, p.window.pad_begin[2] = l.pw;
@@ -130,17 +131,12 @@ bool prepare(contender& c, const contender_cfg& cfg) {
   c.weights = allocate(weight_count * sizeof(float));
   c.bias = allocate(static_cast<uint64_t>(l.oc) * sizeof(float));
   std::memcpy(c.bias.get(), cfg.bias, static_cast<size_t>(l.oc) * sizeof(float));
-  const float* const given = static_cast<const float*>(cfg.w);
-  float* const weights = static_cast<float*>(c.weights.get());
-  if (c.nhwc())
-    to_nhwc(given, weights, l.oc, inputs, taps);
-  else
-    std::memcpy(weights, given, weight_count * sizeof(float));
+  std::memcpy(c.weights.get(), cfg.w, weight_count * sizeof(float));
 
   quern_error error = {};
   if (c.plan.packed_bytes) {
     c.packed = allocate(c.plan.packed_bytes);
-    if (quern_pack(&c.plan, weights, c.packed.get(), c.plan.packed_bytes, nullptr, &error) != QUERN_OK) {
+    if (quern_pack(&c.plan, c.weights.get(), c.packed.get(), c.plan.packed_bytes, nullptr, &error) != QUERN_OK) {
       std::fprintf(stderr, "quern: %s\n", error.text);
       return false;
     }

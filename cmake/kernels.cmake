@@ -40,8 +40,9 @@ foreach(isa IN LISTS QUERN_ISAS)
   endif()
 endforeach()
 
-# Looks in the folder `src`, writes kernels.inc and algorithms.inc into `folder`, sets QUERN_KERNEL_SOURCES and
-# QUERN_UNWANTED_SOURCES: algorithms of operators that are not built.
+# Looks in the folder `src`, writes kernels.inc and algorithms.inc into `folder`, sets QUERN_KERNEL_SOURCES.
+# Algorithms of operators that aren't wanted are left out of the table, and then by the linker, not out of
+# the build: others may drive theirs with parts of them.
 function(quern_find_kernels src folder)
   set(sources "")
   set(table "")
@@ -83,7 +84,6 @@ function(quern_find_kernels src folder)
   file(CONFIGURE OUTPUT "${folder}/kernels.inc" CONTENT "${table}")
   set(QUERN_KERNEL_SOURCES "${sources}" PARENT_SCOPE)
 
-  set(unwanted "")
   set(table "")
   file(GLOB files CONFIGURE_DEPENDS "${src}/*.cpp")
   foreach(file IN LISTS files)
@@ -94,11 +94,8 @@ function(quern_find_kernels src folder)
       quern_wanted(QUERN_OPERATORS ${op} wanted)
       if(wanted OR op STREQUAL "reference")
         string(APPEND table "${QUERN_PREFIX_UPPER}_ALGORITHM_FILE(${stem})\n")
-      else()
-        list(APPEND unwanted "${file}")
       endif()
     endif()
   endforeach()
   file(CONFIGURE OUTPUT "${folder}/algorithms.inc" CONTENT "${table}")
-  set(QUERN_UNWANTED_SOURCES "${unwanted}" PARENT_SCOPE)
 endfunction()

@@ -40,7 +40,9 @@ int main(void) {
   quern_exec exec = {.size = sizeof exec, .workspace = workspace, .workspace_bytes = plan.workspace_bytes};
   if (quern_run(&plan, &args, &exec, &error)) return fprintf(stderr, "%s\n", error.text), 1;
 
-  printf("pixel 0, channels 0 to 3: %g %g %g %g\n", output[0], output[1], output[2], output[3]);
+  printf("pixel 0, channels 0 to 7:");
+  for (int k = 0; k < 8; k++) printf(" %g", output[k]);
+  printf("\n");
   free(block), free(bias), free(weights), free(input), free(output);
   return 0;
 }

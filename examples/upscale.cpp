@@ -12,9 +12,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -106,7 +106,7 @@ void run_tiles(const picture& input, plane plane, const tiling& tiling, int64_t 
 void print_table(const network& network, double runs, double peak, const std::vector<difference>& errors) {
   std::printf("\n%-12s %-42s %-36s %9s %8s %6s", "layer", "shape of one tile", "kernel", "ms", "GFLOP/s", "peak");
   std::printf(errors.empty() ? "\n" : " %10s %10s\n", "L2 error", "max error");
-  double flops = 0, seconds = 0;
+  double flops = 0;
   for (size_t i = 0; i < network.layers.size(); i++) {
     const layer& layer = network.layers[i];
     const quern_problem& problem = layer.plan.problem;
@@ -126,10 +126,28 @@ void print_table(const network& network, double runs, double peak, const std::ve
     else
       std::printf(" %10.1e %10.1e\n", errors[i].relative_l2, errors[i].largest);
     flops += layer.flops * runs;
-    seconds += layer.seconds;
   }
-  const double rate = flops / seconds * 1e-9;
+  const double seconds = network.seconds(), rate = flops / seconds * 1e-9;
   std::printf("%-12s %-42s %-36s %9.2f %8.1f %5.1f%%\n", "all", "", "", seconds * 1e3, rate, 100 * rate / peak);
+}
+
+// "3 tiles", "1 tile"
+std::string count(uint64_t number, const char* what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+std::string size_text(int64_t width, int64_t height) { return std::to_string(width) + " x " + std::to_string(height); }
+
+void compare_with_ncnn(const options& options, const model& model, const picture& input, const picture& output,
+                       const tiling& tiling, uint32_t threads, double seconds) {
+  const ncnn_result ncnn =
+      against_ncnn(options.model, model_name, input, output, model.border, tiling.height, tiling.width, threads);
+  if (ncnn.ran)
+    std::printf("ncnn: %.2f ms for the colours (here %.2f); %lld of %lld pixels differ, by %d of 255 at most\n",
+                ncnn.seconds * 1e3, seconds * 1e3, static_cast<long long>(ncnn.different),
+                static_cast<long long>(output.width * output.height), ncnn.largest);
+  else
+    std::printf("ncnn: not compared: %s\n", ncnn.message.c_str());
 }
 
 void upscale_photo(const options& options) {
@@ -143,7 +161,7 @@ void upscale_photo(const options& options) {
   const model model = read_model(options.model, model_name);
 
   quern_host* pool = nullptr;
-  check(quern_host_create(&pool, options.threads, QUERN_HOST_POLL, &error), error, "threads");
+  check(quern_host_create(&pool, options.threads, 0, &error), error, "threads");
   const std::unique_ptr<quern_host, void (*)(quern_host*)> owner(pool, quern_host_destroy);
   quern_exec exec{};
   exec.size = sizeof exec;
@@ -159,47 +177,36 @@ void upscale_photo(const options& options) {
   const size_t tiles = tiling.y.size() * tiling.x.size() * (translucent ? 2 : 1);
   picture output{2 * input.width, 2 * input.height, input.channels, {}};
   output.pixels.resize(4 * input.pixels.size(), 255);  // alpha of an opaque picture stays what it is
-  const uint64_t pictures = input.pixels.size() + output.pixels.size();
-  std::printf("%s: %lld x %lld, %d channel%s%s, %zu tile%s of %lld x %lld, %s, %u thread%s\n", photo.c_str(),
-              static_cast<long long>(input.width), static_cast<long long>(input.height), input.channels,
-              input.channels > 1 ? "s" : "", translucent ? " (alpha runs through the network too)" : "", tiles,
-              tiles > 1 ? "s" : "", static_cast<long long>(tiling.width), static_cast<long long>(tiling.height),
-              network.input_tensor().layout == QUERN_NCHW ? "nchw" : "nhwc", exec.threads, exec.threads > 1 ? "s" : "");
+  std::printf("%s: %s, %s%s, %s of %s, %s, %s\n", photo.c_str(), size_text(input.width, input.height).c_str(),
+              count(static_cast<uint64_t>(input.channels), "channel").c_str(),
+              translucent ? " (alpha through the network too)" : "", count(tiles, "tile").c_str(),
+              size_text(tiling.width, tiling.height).c_str(),
+              network.input_tensor().layout == QUERN_NCHW ? "nchw" : "nhwc", count(exec.threads, "thread").c_str());
   std::printf("memory: packed weights %.1f MB, workspace %.1f MB, activations %.1f MB, pictures %.1f MB\n",
               megabytes(network.packed_bytes()), megabytes(network.workspace_bytes()),
-              megabytes(network.activation_bytes()), megabytes(pictures));
+              megabytes(network.activation_bytes()), megabytes(input.pixels.size() + output.pixels.size()));
   std::fflush(stdout);
 
   const double peak = tools::fma_peak_gflops(static_cast<int>(exec.threads));
   std::vector<difference> errors;
+  double colours = 0;  // seconds in the network
   const auto start = clock::now();
   {
     progress progress(tiles);
     if (translucent) spread_colours(input, model.border);
     run_tiles(input, plane::colours, tiling, model.border, network, exec, progress, options.compare ? &errors : nullptr,
               output);
+    colours = network.seconds();
     if (translucent) run_tiles(input, plane::alpha, tiling, model.border, network, exec, progress, nullptr, output);
   }
   const double total = seconds_since(start);
   write_picture(output_path, output);
 
   print_table(network, static_cast<double>(tiles), peak, errors);
-  std::printf("\n%s: %lld x %lld, %.2f s%s; FMA peak of %u thread%s %.1f GFLOP/s\n", output_path.c_str(),
-              static_cast<long long>(output.width), static_cast<long long>(output.height), total,
-              options.compare ? " with the reference" : "", exec.threads, exec.threads > 1 ? "s" : "", peak);
-  if (!options.compare) return;
-
-  const ncnn_result ncnn =
-      against_ncnn(options.model, model_name, input, output, model.border, tiling.height, tiling.width, exec.threads);
-  double seconds = 0;
-  for (const layer& layer : network.layers) seconds += layer.seconds;
-  if (translucent) seconds /= 2;
-  if (ncnn.ran)
-    std::printf("ncnn: %.2f ms for the colours (here %.2f); pixels differ by %d of 255 at most, %lld of %lld do\n",
-                ncnn.seconds * 1e3, seconds * 1e3, ncnn.largest, static_cast<long long>(ncnn.different),
-                static_cast<long long>(output.width * output.height));
-  else
-    std::printf("ncnn: not compared: %s\n", ncnn.message.c_str());
+  std::printf("\n%s: %s, %.2f s%s; FMA peak of %s %.1f GFLOP/s\n", output_path.c_str(),
+              size_text(output.width, output.height).c_str(), total, options.compare ? " with the reference" : "",
+              count(exec.threads, "thread").c_str(), peak);
+  if (options.compare) compare_with_ncnn(options, model, input, output, tiling, exec.threads, colours);
 }
 
 }  // namespace
@@ -223,6 +230,7 @@ int main(int argc, char** argv) {
   app.add_flag("--compare", options.compare, "also compare with the float64 reference, and with ncnn (PyPI) if there");
   CLI11_PARSE(app, argc, argv);
 
+  std::signal(SIGXFSZ, SIG_IGN);  // a file limit is an error like any other
   try {
     upscale_photo(options);
   } catch (const failure& what) {

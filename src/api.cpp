@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
 // The verbs: check what comes in, then one call into the driver.
+#include <stddef.h>
 #include <string.h>
 
 #include "blob.h"
 #include "choose.h"
 #include "driver.h"
+#include "exec.h"
 #include "geometry.h"
 #include "problem.h"
 #include "registry.h"
@@ -17,21 +19,29 @@ namespace {
 
 // What quern_plan.opaque holds.
 struct plan_state {
-  uint64_t magic;
+  uint64_t seal;
   const struct algorithm* algorithm;
   const kernel* row;
   blocking blocks;
   blob_header header;  // what packed weights must begin with, but for the checksum
 };
 static_assert(sizeof(plan_state) <= sizeof(quern_plan::opaque));
-constexpr uint64_t plan_magic = 0x6e616c706e726571;
+
+// Of all that a plan says, and of where this library lies: a plan that was edited, cut short, or made by
+// another process or another copy of the library is none.  Some 100 nanoseconds, so every verb looks.
+uint64_t seal_of(const quern_plan& plan) {
+  const uint64_t here = reinterpret_cast<uintptr_t>(&algorithm_at(0));
+  const char* state = reinterpret_cast<const char*>(plan.opaque);
+  return hash(state + sizeof(uint64_t), sizeof(plan_state) - sizeof(uint64_t),
+              hash(&plan, offsetof(quern_plan, opaque), here));
+}
 
 quern_status state_of(const quern_plan* plan, plan_state& out, quern_error* error) {
   if (!plan) return fail(error, QUERN_INVALID, "plan", 0, 0, "plan is NULL, must point to a quern_plan");
   memcpy(&out, plan->opaque, sizeof out);
-  if (plan->size != sizeof(quern_plan) || out.magic != plan_magic)
+  if (plan->size != sizeof(quern_plan) || out.seal != seal_of(*plan))
     return fail(error, QUERN_MISMATCH, "plan", plan->size, sizeof(quern_plan),
-                "plan was not made by quern_plan_make of this library and header");
+                "plan was not made by quern_plan_make of this library and header in this process, or it was changed");
   return QUERN_OK;
 }
 
@@ -48,9 +58,11 @@ quern_status make_plan(quern_plan* plan, const quern_problem& p, const resolved_
   plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
   plan->error_bound = o.algorithm->error_bound(p);
   plan->predicted_ns = o.cost.ns;
-  const plan_state state = {plan_magic, o.algorithm, o.row, o.blocks,
-                            blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes)};
+  plan_state state = {0, o.algorithm, o.row, o.blocks,
+                      blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes)};
   memcpy(plan->opaque, &state, sizeof state);
+  state.seal = seal_of(*plan);
+  memcpy(plan->opaque, &state.seal, sizeof state.seal);
   return QUERN_OK;
 }
 
@@ -155,13 +167,11 @@ quern_status check_args(const quern_plan& plan, const quern_args& a, const quern
   return QUERN_OK;
 }
 
-quern_status take_exec(const quern_exec* given, quern_exec& out, quern_error* error) {
-  out = {};
-  if (const quern_status s = take(given, out, "exec", error)) return s;
-  if (out.queue)
-    return fail(error, QUERN_INVALID, "exec.queue", 1, 0, "exec.queue is not NULL, but the plan is for the CPU");
-  if (!out.parallel_for || out.threads == 0) out.threads = 1;
-  return QUERN_OK;
+// `bytes` are what the plain weights span.
+quern_status check_plain(const void* weights, uint64_t bytes, quern_type type, quern_error* error) {
+  if (bytes == 0 || (weights && aligned(weights, static_cast<uint64_t>(type_bytes(type))))) return QUERN_OK;
+  return fail(error, QUERN_BUFFER, "weights", 0, type_bytes(type), "weights is %s",
+              weights ? "not aligned to its elements" : "NULL, must point to the plain weights");
 }
 
 }  // namespace
@@ -210,8 +220,9 @@ quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t coun
     return fail(error, QUERN_INVALID, "count", count, channels - first, "count is %lld, must be 0 to %lld",
                 static_cast<long long>(count), static_cast<long long>(channels - first));
   if (count == 0) return QUERN_OK;
-  if (!weights || !aligned(weights, static_cast<uint64_t>(type_bytes(plan->problem.weights.type))))
-    return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights is NULL or not aligned to its elements");
+  const quern_tensor& w = plan->problem.weights;
+  const uint64_t bytes = static_cast<uint64_t>(extent(w) * type_bytes(w.type));
+  if (const quern_status s = check_plain(weights, bytes, w.type, error)) return s;
   state.algorithm->pack({plan->problem, *state.row, state.blocks}, first, count, weights,
                         static_cast<char*>(packed) + sizeof(blob_header));
   return QUERN_OK;
@@ -237,8 +248,11 @@ quern_status quern_pack(const quern_plan* plan, const void* weights, void* packe
   const geometry g = geometry_of(plan->problem);
   const int64_t channels = g.k * g.groups;
   if (channels > 0) {
-    if (!weights || !aligned(weights, static_cast<uint64_t>(type_bytes(plan->problem.weights.type))))
-      return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights is NULL or not aligned to its elements");
+    const quern_tensor& w = plan->problem.weights;
+    const uint64_t bytes = static_cast<uint64_t>(extent(w) * type_bytes(w.type));
+    if (const quern_status s = check_plain(weights, bytes, w.type, error)) return s;
+    if (bytes && span_of("weights", weights, bytes).meets(span_of("packed", packed, plan->packed_bytes)))
+      return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights overlaps packed");
     const job j = {plan->problem, *state.row, state.blocks};
     char* payload = static_cast<char*>(packed) + sizeof(blob_header);
     // Sixteen channels an item: no two threads write one cache line, but for the edges of panels.
@@ -277,6 +291,8 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
   if (const quern_status s = state_of(plan, state, error)) return s;
   if (!args) return fail(error, QUERN_INVALID, "args", 0, 0, "args is NULL, must point to a quern_args");
   if (const quern_status s = take(args, a, "args", error)) return s;
+  if (a.reserved)
+    return fail(error, QUERN_INVALID, "args.reserved", a.reserved, 0, "args.reserved is %u, must be 0", a.reserved);
   if (const quern_status s = take_exec(exec, e, error)) return s;
   if (empty(plan->problem)) return QUERN_OK;
   if (const quern_status s = check_args(*plan, a, e, error)) return s;
@@ -294,7 +310,7 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
 size_t quern_kernel_count(void) noexcept { return kernel_count(); }
 
 quern_status quern_kernel_get(size_t index, quern_kernel_info* out, quern_error* error) noexcept {
-  if (!out || out->size < sizeof(uint32_t) * 2 || out->size > longest_struct)
+  if (!out || !is_size<quern_kernel_info>(out->size))
     return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_kernel_info),
                 "out is NULL or out->size is not sizeof(quern_kernel_info), here %zu", sizeof(quern_kernel_info));
   if (index >= kernel_count())

@@ -10,6 +10,8 @@ namespace {
 constexpr char magic[8] = {'Q', 'U', 'E', 'R', 'N', 'P', 'K', '\n'};
 constexpr uint32_t revision = 1;
 
+}  // namespace
+
 // FNV-1a over words, in four lanes so that it runs at memory speed (Fowler, Noll, Vo).
 uint64_t hash(const void* data, uint64_t bytes, uint64_t seed) {
   constexpr uint64_t prime = 0x100000001b3;
@@ -25,8 +27,6 @@ uint64_t hash(const void* data, uint64_t bytes, uint64_t seed) {
   for (int i = 1; i < 4; ++i) all = (all ^ lane[i]) * prime, all ^= all >> 31;
   return all;
 }
-
-}  // namespace
 
 blob_header blob_header_of(const job& j, const algorithm& a, uint64_t total_bytes) {
   const quern_problem& p = j.problem;

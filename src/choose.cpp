@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,11 +56,10 @@ bool denied(const char* list, const char* name) {
   return !names(list, [&](const char* n, size_t l) { return l != length || memcmp(n, name, l) != 0; });
 }
 
-refusal wished_away(const algorithm& a, const kernel& row, const quern_wish& w) {
+refusal ruled_out(const algorithm& a, const kernel& row, const quern_wish& w) {
   if (w.algorithm ? strcmp(w.algorithm, a.name) != 0 : a.on_request) return {QUERN_REASON_WISH, "wish.algorithm", 0, 0};
   if (w.kernel && strcmp(w.kernel, row.name) != 0) return {QUERN_REASON_WISH, "wish.kernel", 0, 0};
   if (denied(w.deny, a.name) || denied(w.deny, row.name)) return {QUERN_REASON_WISH, "wish.deny", 0, 0};
-  if (a.repeat < w.repeat) return {QUERN_REASON_REPEAT, "wish.repeat", w.repeat, a.repeat};
   return {};
 }
 
@@ -77,14 +77,18 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
     o.why = {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, a.accuracy};
     return o;
   }
-  if ((o.why = wished_away(a, row, w.wish))) return o;
+  if ((o.why = ruled_out(a, row, w.wish))) return o;
+  if (a.repeat < w.wish.repeat) {
+    o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, a.repeat};
+    return o;
+  }
   o.blocks = a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads));
-  const uint64_t workspace = o.blocks.workspace_bytes * o.blocks.workers;
-  if (w.wish.workspace_limit && workspace > w.wish.workspace_limit) {
+  const uint64_t limit = w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX;
+  if (o.blocks.workspace_bytes > limit / o.blocks.workers) {
     // Fewer threads need less.
     o.blocks = a.choose_blocks(p, row, w.machine, 1);
-    if (o.blocks.workspace_bytes > w.wish.workspace_limit) {
-      o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(w.wish.workspace_limit),
+    if (o.blocks.workspace_bytes > limit) {
+      o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(limit),
                static_cast<int64_t>(o.blocks.workspace_bytes)};
       return o;
     }
@@ -92,6 +96,18 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
   o.cost = a.predict(p, row, o.blocks, w.machine);
   o.verdict = QUERN_USABLE;
   return o;
+}
+
+// How far a refused option came.  Those that the wish rules out by name did not take part.
+int distance_of(const option& o, const quern_wish& wish) {
+  if (ruled_out(*o.algorithm, *o.row, wish)) return 0;
+  switch (o.why.reason) {
+    case QUERN_REASON_ISA: return 1;
+    case QUERN_REASON_ACCURACY: return 3;
+    case QUERN_REASON_REPEAT: return 4;
+    case QUERN_REASON_WORKSPACE: return 5;
+    default: return 2;  // the problem
+  }
 }
 
 [[gnu::format(printf, 2, 3)]] void say(const resolved_wish& w, const char* format, ...) {
@@ -176,9 +192,8 @@ quern_candidate candidate_of(const quern_problem& p, const option& o, const reso
   return c;
 }
 
-int rank(const quern_candidate& c) { return c.verdict; }
 bool before(const quern_candidate& a, const quern_candidate& b) {
-  if (rank(a) != rank(b)) return rank(a) < rank(b);
+  if (a.verdict != b.verdict) return a.verdict < b.verdict;
   return a.verdict == QUERN_USABLE && a.predicted_ns < b.predicted_ns;
 }
 
@@ -208,6 +223,7 @@ quern_status resolve(const quern_wish* given, resolved_wish& out, quern_error* e
   if (w.verbose < -1 || w.verbose > 2)
     return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
   quern_cpu cpu = {};
+  cpu.size = sizeof cpu;
   if (w.cpu) {
     if (const quern_status s = take(w.cpu, cpu, "wish.cpu", error)) return s;
   } else if (const quern_status s = quern_cpu_get(&cpu, error)) {
@@ -226,8 +242,8 @@ quern_status choose(const quern_problem& p, const resolved_wish& w, option& best
   best = {};
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
-  option nearest = {};  // the refusal to name when nothing is left: the least surprising one
-  int refused = 0;
+  option nearest = {};  // the refusal to name when nothing is left: of who came furthest
+  int refused = 0, furthest = -1;
   for_each_pair(p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     const option o = evaluate(p, a, row, backend, w);
     if (o.verdict == QUERN_USABLE) {
@@ -235,8 +251,7 @@ quern_status choose(const quern_problem& p, const resolved_wish& w, option& best
       return;
     }
     ++refused;
-    if (!nearest.algorithm || (nearest.why.reason == QUERN_REASON_WISH && o.why.reason != QUERN_REASON_WISH))
-      nearest = o;
+    if (const int distance = distance_of(o, w.wish); distance > furthest) nearest = o, furthest = distance;
     if (w.verbose > 1) {
       char why[200];
       explain(candidate_of(p, o, w), why, sizeof why);
@@ -275,7 +290,7 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   if (const quern_status s = complete(problem, p, error)) return s;
   if (const quern_status s = resolve(wish, w, error)) return s;
   const uint32_t size = capacity ? out->size : 0;
-  if (capacity && (size < sizeof(uint32_t) * 2 || size > longest_struct))
+  if (capacity && (!is_size<quern_candidate>(size) || size < offsetof(quern_candidate, predictor)))
     return fail(error, QUERN_INVALID, "out[0].size", size, sizeof(quern_candidate),
                 "out[0].size is %u, must be sizeof(quern_candidate), here %zu", size, sizeof(quern_candidate));
   // Sorted as they come: the caller's array is the only one.  The whole of a candidate may be longer than

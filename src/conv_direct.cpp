@@ -20,16 +20,20 @@ namespace {
 
 enum word { band_rows, bands, block_panels, blocks, chunk_k };
 
-constexpr int64_t most_taps = 64;  // of one kernel call; longer lists are summed in several
+constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
+
+// Of the largest filter, when no two of its taps merge.
+int64_t filter_taps(const geometry& g) { return g.filter[0] * g.filter[1] * g.filter[2]; }
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = geometry_of(p);
+  if (const refusal r = too_many_phases(g)) return r;
   if (p.src.size[1] > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (p.dst.size[1] > 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
   if (p.epilogue.residual && p.dst.size[1] > 1 && g.residual[1] != 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
-  return {};
+  return g.refuse_phases();
 }
 
 // Taps that neighbour each other in x read neighbouring pixels: one run of s * c floats.
@@ -78,25 +82,47 @@ void rectangles(const phase& ph, range band, Visit visit) {
 
 int64_t most_rows(const geometry& g) { return phase_of(g, 0).h.out_count; }
 
+// Ranges of outputs with the same taps, for the cost.  An axis of more than that counts as if all of it
+// were like its middle: a choice must not take longer for a larger filter.
+struct axis_cost {
+  static constexpr int most = 8;
+  struct {
+    range outputs;
+    int64_t taps;
+  } part[most];
+  int parts = 0;
+
+  explicit axis_cost(const axis& a) {
+    for (range r = {0, 0}; r.begin < a.out_count; r.begin = r.end) {
+      r = a.span(r.begin, a.out_count);
+      if (parts == most) {
+        part[0] = {{0, a.out_count}, a.taps_at(a.out_count / 2).count()}, parts = 1;
+        return;
+      }
+      part[parts++] = {r, a.taps_at(r.begin).count()};
+    }
+  }
+};
+
 double compute_cycles(const geometry& g, const kernel& row) {
   double cycles = 0;
+  const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
   for (int64_t f = 0; f < std::min<int64_t>(g.phases(), 64); ++f) {
     const phase ph = phase_of(g, f);
-    rectangles({.d = {.out_count = std::min<int64_t>(ph.d.out_count, 1)}, .h = ph.h, .w = ph.w}, {0, ph.h.out_count},
-               [&](int64_t, range y, range x) {
-                 const strip s = strip_of(g, ph, y, x, row.mr, false);
-                 const double k =
-                     double(ph.d.taps * ph.h.taps_at(y.begin).count() * ph.w.taps_at(x.begin).count() * g.c);
-                 const cut tiles(s.count, row.mr);
-                 const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
-                 const double calls = double(s.lines * tiles.tiles * ph.d.out_count);
-                 const double m = double(tiles.count) / double(tiles.tiles);
-                 cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
-                 if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
-               });
+    const axis_cost ys(ph.h), xs(ph.w);
+    for (int y = 0; y < ys.parts; ++y)
+      for (int x = 0; x < xs.parts; ++x) {
+        const strip s = strip_of(g, ph, ys.part[y].outputs, xs.part[x].outputs, row.mr, false);
+        const double k = double(ph.d.taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
+        const cut tiles(s.count, row.mr);
+        const double calls = double(s.lines) * double(tiles.tiles) * double(ph.d.out_count);
+        const double m = double(tiles.count) / double(tiles.tiles);
+        cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
+        if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
+      }
     if (f == 63) cycles *= double(g.phases()) / 64;
   }
-  return cycles * double(g.n * g.groups);
+  return cycles * double(g.n) * double(g.groups);
 }
 
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
@@ -107,9 +133,12 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
 
   const int64_t l2 = int64_t(m.l2);
-  const int64_t k = std::max<int64_t>(1, g.filter[0] * g.filter[1] * g.filter[2] * g.c);
+  const int64_t k = std::max<int64_t>(1, filter_taps(g) * g.c);
   // A third of L2 for a chunk of weights, another for the band of the image that meets it.
-  b.word[chunk_k] = std::clamp<int64_t>(l2 / 3 / 4 / row.nr, 256, 1 << 20);
+  // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
+  b.word[chunk_k] = p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
+  if (filter_taps(g) > stack_taps)
+    b.workspace_bytes = uint64_t(up(filter_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
   const int64_t rows = std::max<int64_t>(1, most_rows(g));
   const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * g.stride[1]);
   const bool streams_weights = k * g.k * 4 > l2;  // then they pass once, over as much image as there is
@@ -147,7 +176,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
 
 double error_bound(const quern_problem& p) {
   const geometry g = geometry_of(p);
-  return (double(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
+  return (double(filter_taps(g) * g.c) + 1) * 0x1p-24;
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -158,7 +187,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
 
 // One rectangle of one panel: its taps, chunk by chunk, over all its strips.
 void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, range y, range x, gemm_f32 tile,
-               const epilogue_f32& epilogue) {
+               const epilogue_f32& epilogue, char* workspace) {
   const range td = ph.d.taps_at(d), th = ph.h.taps_at(y.begin), tw = ph.w.taps_at(x.begin);
   const bool merged = rows_merge(g, ph);
   const int64_t run = merged ? tw.count() : 1;  // taps of x in one kernel tap
@@ -166,7 +195,7 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
   const int64_t total = td.count() * th.count() * across;
   const int64_t width = int64_t(tile.ldb);
   tile.k = run * g.c;
-  const int64_t chunk = std::clamp<int64_t>(j.blocks.word[chunk_k] / std::max<int64_t>(1, run * g.c), 1, most_taps);
+  const int64_t chunk = std::max<int64_t>(1, j.blocks.word[chunk_k] / std::max<int64_t>(1, run * g.c));
   const strip s = strip_of(g, ph, y, x, j.row.mr, tile.residual != nullptr);
   tile.lda = s.src, tile.ldc = s.dst, tile.ldr = s.residual;
 
@@ -182,7 +211,8 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
   tile.c += place(g.dst);
   if (tile.residual) tile.residual += place(g.residual);
 
-  gemm_tap taps[most_taps];
+  gemm_tap on_stack[stack_taps];
+  gemm_tap* taps = filter_taps(g) > stack_taps ? reinterpret_cast<gemm_tap*>(workspace) : on_stack;
   tile.tap = taps;
   const cut tiles(s.count, j.row.mr);
   int64_t done = 0;
@@ -217,7 +247,7 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t items = g.n * g.groups * g.phases() * word[bands] * word[blocks];
-  for_each_item(j, e, items, [&](int64_t item, char*) {
+  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], b = item / word[blocks] % word[bands];
     const int64_t rest = item / word[blocks] / word[bands];
     const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
@@ -238,7 +268,8 @@ void run(const job& j, const execution& e) {
       tile.channel = channel;
       if (epilogue.residual)
         tile.residual = static_cast<const float*>(e.args.residual) + n * g.residual[0] + channel * g.residual[1];
-      rectangles(ph, band, [&](int64_t d, range y, range x) { rectangle(j, g, ph, d, y, x, tile, epilogue); });
+      rectangles(ph, band,
+                 [&](int64_t d, range y, range x) { rectangle(j, g, ph, d, y, x, tile, epilogue, workspace); });
     }
   });
 }

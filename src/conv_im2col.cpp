@@ -67,8 +67,7 @@ struct extent {
 extent extent_of(const geometry& g) {
   const phase ph = phase_of(g, 0);
   int64_t taps = ph.taps();
-  for (int64_t f = 1; f < std::min<int64_t>(g.phases(), 4096); ++f) taps = std::max(taps, phase_of(g, f).taps());
-  if (g.phases() > 4096) taps = g.filter[0] * g.filter[1] * g.filter[2];
+  for (int64_t f = 1; f < g.phases(); ++f) taps = std::max(taps, phase_of(g, f).taps());
   return {taps * g.c, ph.outputs()};
 }
 
@@ -78,7 +77,7 @@ namespace im2col_driver {
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  return {};
+  return geometry_of(p).refuse_phases();
 }
 
 static double compute_cycles(const geometry& g, const kernel& row, const blocking& b) {
@@ -115,9 +114,10 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t pixel_tile = across ? row.mr : row.nr, channel_tile = across ? row.nr : row.mr;
   const int64_t l2 = int64_t(m.l2) / 4;  // elements
 
-  // The panel of kc x nr is to stay near L1 while mr rows pass by it; sums that wait in dst need k whole.
+  // The panel of kc x nr is to stay near L1 while mr rows pass by it.  Sums wait in dst for the next block:
+  // not where they would overwrite a residual that is read in place, nor where tiles are scattered.
   int64_t kc = std::max<int64_t>(1, x.k);
-  if (!(f & scattered)) kc = up(kc, up(kc, f & in_place ? 1024 : 576));
+  if (!(f & scattered) && !p.epilogue.residual) kc = up(kc, up(kc, f & in_place ? 1024 : 576));
   int64_t pixels = std::max<int64_t>(pixel_tile, l2 / 2 / kc / pixel_tile * pixel_tile);
   pixels = std::min(pixels, up(std::max<int64_t>(x.pixels, 1), pixel_tile) * pixel_tile);
 

@@ -11,6 +11,7 @@
 
 #include "error.h"
 #include "machine.h"
+#include "versioned.h"
 
 namespace quern {
 namespace {
@@ -97,7 +98,9 @@ extern "C" const char* quern_isa_name(uint64_t bit) noexcept {
 }
 
 extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexcept {
-  if (!out) return fail(error, QUERN_INVALID, "cpu", 0, 0, "cpu is NULL, must point to a quern_cpu");
+  if (!out || !is_size<quern_cpu>(out->size))
+    return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_cpu),
+                "out is NULL or out->size is not sizeof(quern_cpu), here %zu", sizeof(quern_cpu));
   quern_cpu cpu = this_cpu();
   if (const char* cap = getenv("QUERN_ISA"); cap && *cap) {
     uint64_t allowed = 0;
@@ -112,6 +115,6 @@ extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexce
                   "the environment variable QUERN_ISA is '%.40s', must be ref, avx2 or avx512", cap);
     cpu.isa &= allowed;
   }
-  *out = cpu;
+  give(cpu, out, out->size);
   return QUERN_OK;
 }

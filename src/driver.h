@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "algorithm.h"
+#include "geometry.h"
 #include "machine.h"
 
 namespace quern {
@@ -38,6 +39,15 @@ void for_each_item(const job& j, const execution& e, int64_t items, Body body) {
       &s);
 }
 
+inline refusal too_many_phases(const geometry& g) {
+  if (g.phases() <= most_phases) return {};
+  static constexpr const char* field[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
+  int widest = 0;
+  for (int i = 1; i < 3; ++i)
+    if (g.phases(i) > g.phases(widest)) widest = i;
+  return {QUERN_REASON_SHAPE, field[widest], g.stride[widest], most_phases / (g.phases() / g.phases(widest))};
+}
+
 inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   const quern_epilogue& from = p.epilogue;
   constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -64,9 +74,6 @@ struct cut {
   }
   int64_t begin(int64_t i) const { return i * height + std::min(i, taller); }
   int64_t rows(int64_t i) const { return height + (i < taller); }
-
- private:
-  static int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 };
 
 // Core cycles of one call of a gemm_f32 microkernel, on a core with two vector FMA units of latency four
@@ -83,7 +90,7 @@ constexpr double clock_ghz = 3.5;
 inline uint32_t useful_workers(double ns, uint32_t threads) {
   // Waking a thread costs microseconds; a worker must have twenty of them to do.
   const double most = std::max(1.0, ns / 20000);
-  return uint32_t(std::min<double>(std::max(threads, 1u), most));
+  return uint32_t(std::min<double>(std::clamp(threads, 1u, 1u << 16), most));
 }
 
 }  // namespace quern

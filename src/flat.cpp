@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "error.h"
+#include "exec.h"
 #include "problem.h"
 
 namespace quern {
@@ -14,21 +14,46 @@ namespace {
 
 constexpr uint64_t round_up(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
 
-quern_wish wish_for(const quern_problem& p, const quern_exec* exec) {
+quern_wish wish_for(const quern_problem& p, const quern_exec& exec) {
   quern_wish wish = {};
   wish.size = sizeof wish;
-  wish.threads = exec && exec->parallel_for ? exec->threads : 1;
+  wish.threads = exec.threads;
   if (p.src.type == QUERN_F64) wish.algorithm = "reference";  // the only one that computes in f64
   return wish;
 }
 
+struct operand {
+  const char* name;
+  const void* pointer;
+  uint64_t bytes;
+  uint64_t begin() const { return reinterpret_cast<uintptr_t>(pointer); }
+};
+
+// An input must be there, aligned, and apart from the output.
+quern_status check_input(const operand& in, const operand& out, quern_type type, quern_error* error) {
+  const int64_t bytes = static_cast<int64_t>(in.bytes);
+  if (bytes == 0) return QUERN_OK;
+  if (!in.pointer)
+    return fail(error, QUERN_BUFFER, in.name, 0, bytes, "%s is NULL, must have %lld bytes", in.name,
+                static_cast<long long>(bytes));
+  if (const uint64_t off = in.begin() % static_cast<uint64_t>(type_bytes(type)))
+    return fail(error, QUERN_BUFFER, in.name, static_cast<int64_t>(off), type_bytes(type),
+                "%s is not aligned to %lld bytes", in.name, static_cast<long long>(type_bytes(type)));
+  if (&in != &out && in.begin() < out.begin() + out.bytes && out.begin() < in.begin() + in.bytes)
+    return fail(error, QUERN_BUFFER, in.name, 0, 0, "%s overlaps %s", in.name, out.name);
+  return QUERN_OK;
+}
+
+uint64_t bytes_of(const quern_tensor& t) { return static_cast<uint64_t>(extent(t) * type_bytes(t.type)); }
+
 // Packed weights and workspace lie behind each other in `memory`, or in memory of their own when that is
 // too small.
-quern_status compute(const quern_problem& p, const quern_args& given, const quern_exec* exec, char* memory,
+quern_status compute(const quern_problem& p, const quern_args& given, const quern_exec& exec, char* memory,
                      uint64_t memory_bytes, quern_error* error) {
   const quern_wish wish = wish_for(p, exec);
   quern_plan plan;
   if (const quern_status s = quern_plan_make(&plan, nullptr, &p, &wish, error)) return s;
+  if (empty(plan.problem)) return QUERN_OK;
   const uint64_t packed = round_up(plan.packed_bytes), total = packed + plan.workspace_bytes;
   char* own = nullptr;
   if (total > memory_bytes) {
@@ -40,7 +65,7 @@ quern_status compute(const quern_problem& p, const quern_args& given, const quer
   quern_args args = given;
   quern_exec run = {};
   run.size = sizeof run;
-  if (exec) run.threads = exec->threads, run.parallel_for = exec->parallel_for, run.self = exec->self;
+  run.threads = exec.threads, run.parallel_for = exec.parallel_for, run.self = exec.self;
   quern_status status = QUERN_OK;
   if (plan.packed_bytes) {
     status = quern_pack(&plan, given.weights, memory, packed, &run, error);
@@ -76,19 +101,25 @@ quern_problem sgemm_problem(const matrix& a, const matrix& b, const matrix& c, f
   p.epilogue.alpha = alpha;
   p.epilogue.residual = beta != 0.0f ? QUERN_RESIDUAL_BEFORE : QUERN_RESIDUAL_NONE;
   p.epilogue.beta = beta;
+  if (beta != 0.0f) p.residual = p.dst;
   p.accuracy = QUERN_ACCURACY_F32;
   return p;
 }
 
-quern_status check_strides(const char* name, const matrix& m, quern_error* error) {
-  const char* const field[] = {"rs", "cs"};
+quern_status check_strides(const char* row_name, const char* column_name, const matrix& m, quern_error* error) {
+  const char* const name[] = {row_name, column_name};
   const int64_t size[] = {m.rows, m.columns}, stride[] = {m.row_stride, m.column_stride};
   for (int i = 0; i < 2; ++i)
-    if (size[i] > 1 && (stride[i] < 1 || stride[i] > (INT64_C(1) << 54) / size[i]))
-      return fail(error, QUERN_INVALID, name, stride[i], 1,
-                  "%s%s is %lld, must be at least 1 and keep the matrix below 2^54 elements", field[i], name,
+    if (size[i] > 1 && (stride[i] < 1 || stride[i] > (INT64_C(1) << 53) / size[i]))
+      return fail(error, QUERN_INVALID, name[i], stride[i], 1,
+                  "%s is %lld, must be at least 1 and keep the matrix below 2^53 elements", name[i],
                   static_cast<long long>(stride[i]));
   return QUERN_OK;
+}
+
+operand operand_of(const char* name, const matrix& m, const float* p) {
+  const quern_tensor t = tensor_of(m);
+  return {name, p, bytes_of(t)};
 }
 
 }  // namespace
@@ -103,10 +134,17 @@ quern_status quern_compute(const quern_problem* problem, const quern_args* args,
   quern_problem p;
   if (const quern_status s = complete(problem, p, error)) return s;
   if (!args) return fail(error, QUERN_INVALID, "args", 0, 0, "args is NULL, must point to a quern_args");
-  if (args->size != sizeof *args)
-    return fail(error, QUERN_INVALID, "args.size", args->size, sizeof *args,
-                "args.size is %u, must be sizeof(quern_args), here %zu", args->size, sizeof *args);
-  return compute(p, *args, exec, nullptr, 0, error);
+  quern_args a;
+  quern_exec e;
+  if (const quern_status s = take(args, a, "args", error)) return s;
+  if (const quern_status s = take_exec(exec, e, error)) return s;
+  // quern_run sees packed weights only.
+  if (!empty(p)) {
+    const operand weights = {"args.weights", a.weights, bytes_of(p.weights)},
+                  dst = {"args.dst", a.dst, bytes_of(p.dst)};
+    if (const quern_status s = check_input(weights, dst, p.weights.type, error)) return s;
+  }
+  return compute(p, a, e, nullptr, 0, error);
 }
 
 quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa, int64_t csa,
@@ -118,14 +156,15 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
     if (sizes[i] < 0 || sizes[i] > INT64_C(1) << 31)
       return fail(error, QUERN_INVALID, names[i], sizes[i], INT64_C(1) << 31, "%s is %lld, must be 0 to 2^31", names[i],
                   static_cast<long long>(sizes[i]));
+  quern_exec e;
+  if (const quern_status s = take_exec(exec, e, error)) return s;
   if (m == 0 || n == 0) return QUERN_OK;
   const matrix ma = {m, k, rsa, csa}, mb = {k, n, rsb, csb}, mc = {m, n, rsc, csc};
-  if (const quern_status s = check_strides("a", ma, error)) return s;
-  if (const quern_status s = check_strides("b", mb, error)) return s;
-  if (const quern_status s = check_strides("c", mc, error)) return s;
-  if (!c)
-    return fail(error, QUERN_BUFFER, "c", 0, 0, "c is NULL, must have %lld by %lld elements", static_cast<long long>(m),
-                static_cast<long long>(n));
+  if (const quern_status s = check_strides("rsa", "csa", ma, error)) return s;
+  if (const quern_status s = check_strides("rsb", "csb", mb, error)) return s;
+  if (const quern_status s = check_strides("rsc", "csc", mc, error)) return s;
+  const operand oc = operand_of("c", mc, c);
+  if (const quern_status s = check_input(oc, oc, QUERN_F32, error)) return s;
   if (alpha == 0.0f || k == 0) {  // as in BLAS, A and B are not read
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
@@ -134,23 +173,33 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
       }
     return QUERN_OK;
   }
+  const operand oa = operand_of("a", ma, a), ob = operand_of("b", mb, b);
+  if (const quern_status s = check_input(oa, oc, QUERN_F32, error)) return s;
+  if (const quern_status s = check_input(ob, oc, QUERN_F32, error)) return s;
   const quern_problem p = sgemm_problem(ma, mb, mc, alpha, beta);
   quern_args args = {};
   args.size = sizeof args;
   args.src = a, args.weights = b, args.dst = c, args.residual = c;
-  char* memory = exec ? static_cast<char*>(exec->workspace) : nullptr;
-  const bool usable = memory && reinterpret_cast<uintptr_t>(memory) % QUERN_ALIGN == 0;
-  return compute(p, args, exec, memory, usable ? exec->workspace_bytes : 0, error);
+  const bool usable = e.workspace && reinterpret_cast<uintptr_t>(e.workspace) % QUERN_ALIGN == 0;
+  return compute(p, args, e, static_cast<char*>(e.workspace), usable ? e.workspace_bytes : 0, error);
 }
 
 uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec* exec) noexcept {
-  // Strides decide whether A is read in place and which way the product lies: the most of all four.
+  quern_exec e;
+  if (take_exec(exec, e, nullptr)) return 0;
+  constexpr int64_t largest = INT64_C(1) << 31;
+  if (m < 0 || n < 0 || k < 0 || m > largest || n > largest || k > largest) return 0;
+  // Strides decide whether A is read in place and which way the product lies, or that it must be scattered:
+  // the most of all of them.
   uint64_t most = 0;
-  for (int turn = 0; turn < 4; ++turn) {
-    const matrix a = turn & 1 ? matrix{m, k, 1, m} : matrix{m, k, k, 1};
-    const matrix c = turn & 2 ? matrix{m, n, 1, m} : matrix{m, n, n, 1};
-    const quern_problem p = sgemm_problem(a, {k, n, n, 1}, c, 1.0f, 1.0f);
-    const quern_wish wish = wish_for(p, exec);
+  for (int turn = 0; turn < 9; ++turn) {
+    const auto lying = [&](int how, int64_t rows, int64_t columns) {
+      return how == 0   ? matrix{rows, columns, columns, 1}
+             : how == 1 ? matrix{rows, columns, 1, rows}
+                        : matrix{rows, columns, 2 * columns, 2};
+    };
+    const quern_problem p = sgemm_problem(lying(turn % 3, m, k), {k, n, n, 1}, lying(turn / 3, m, n), 1.0f, 1.0f);
+    const quern_wish wish = wish_for(p, e);
     quern_plan plan;
     if (quern_plan_make(&plan, nullptr, &p, &wish, nullptr) == QUERN_OK)
       most = std::max(most, round_up(plan.packed_bytes) + plan.workspace_bytes);

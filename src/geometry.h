@@ -15,6 +15,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
+
+#include "refusal.h"
 
 namespace quern {
 
@@ -42,13 +45,15 @@ struct axis {
   // The outputs from j on, below `end`, that have the same taps as j.
   range span(int64_t j, int64_t end) const {
     const range same = taps_at(j);
-    int64_t last = j + 1;
     if (same.count() == 0) {
-      while (last < end && taps_at(last) == same) ++last;
-      return {j, last};
+      const int64_t first = in_begin + j * in_step;
+      if (taps == 0 || first >= 0) return {j, end};
+      // To where the next tap enters the image.
+      const int64_t u = std::min(taps - 1, (-first - 1) / tap_step);
+      return {j, std::min(end, up(-u * tap_step - in_begin, in_step))};
     }
     // Both ends of the range fall as j rises: until the tap before it enters, or its last one leaves.
-    last = std::min(end, up(in_size - in_begin - (same.end - 1) * tap_step, in_step));
+    int64_t last = std::min(end, up(in_size - in_begin - (same.end - 1) * tap_step, in_step));
     if (same.begin > 0) last = std::min(last, up(-in_begin - (same.begin - 1) * tap_step, in_step));
     return {j, last};
   }
@@ -67,6 +72,17 @@ inline axis forward_axis(int64_t in, int64_t out, int64_t filter, int64_t stride
   return {0, 1, out, -pad, stride, in, filter, dilation, 0, 1};
 }
 
+// The inverse of a modulo m, to which a is coprime (Euclid's algorithm).
+inline int64_t inverse(int64_t a, int64_t m) {
+  int64_t x = 1, y = 0;
+  for (int64_t b = m; b != 0;) {
+    const int64_t q = a / b;
+    a -= q * b, x -= q * y;
+    std::swap(a, b), std::swap(x, y);
+  }
+  return (x % m + m) % m;
+}
+
 // Phase rho of an axis: outputs o with (o + pad) mod stride == rho.  They take the taps t whose t * dilation
 // has that residue too: t0, t0 + T, ... with T = stride / gcd(stride, dilation), or none.
 inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t stride, int64_t dilation, int64_t pad,
@@ -81,9 +97,8 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
   a.filter_step = 1;
   const int64_t gcd = std::gcd(stride, dilation), T = stride / gcd;
   if (rho % gcd != 0) return a;
-  int64_t t0 = 0;
-  while (t0 < T && t0 * dilation % stride != rho) ++t0;
-  if (t0 >= filter || t0 == T) return a;
+  const int64_t t0 = rho / gcd % T * inverse(dilation / gcd % T, T) % T;
+  if (t0 >= filter) return a;
   a.taps = (filter - t0 - 1) / T + 1;
   // Counted from the last tap back, so that the input index rises with u.
   a.tap_step = dilation / gcd;
@@ -92,6 +107,9 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
   a.in_begin = (a.out_begin + pad - a.filter_begin * dilation) / stride;
   return a;
 }
+
+// Work that is done phase by phase ends: there are at most this many.
+constexpr int64_t most_phases = 4096;
 
 // A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows.
 struct geometry {
@@ -106,6 +124,16 @@ struct geometry {
     return transposed ? std::min(stride[axis_index], std::max<int64_t>(out[axis_index], 1)) : 1;
   }
   int64_t phases() const { return phases(0) * phases(1) * phases(2); }
+  // Loops over phases are short enough to plan with.
+  refusal refuse_phases() const {
+    static constexpr const char* field[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
+    int64_t most = 1024;
+    for (int i = 0; i < 3; ++i) {
+      if (phases(i) > most) return {QUERN_REASON_SHAPE, field[i], stride[i], most};
+      most /= phases(i);
+    }
+    return {};
+  }
   axis axis_of(int i, int64_t phase) const {
     if (!transposed) return forward_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i]);
     // Phases by where they begin in dst, so that those without outputs need not be counted.

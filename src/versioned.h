@@ -3,6 +3,7 @@
 // Structs that begin with `size` and grow at their end, on their way in and out.
 #pragma once
 
+#include <stdio.h>
 #include <string.h>
 
 #include <algorithm>
@@ -11,22 +12,32 @@
 
 namespace quern {
 
-constexpr uint32_t longest_struct = 1 << 16;  // anything longer is not a size
+// What can be the size of some version of T: no version ends inside of a pointer.
+template <class T>
+bool is_size(uint32_t size) {
+  constexpr uint32_t longest = 1 << 16;
+  return size >= alignof(T) && size <= longest && size % alignof(T) == 0;
+}
 
 // *given (NULL: `defaults` stays) into a whole struct of this library.
 template <class T>
 quern_status take(const T* given, T& out, const char* name, quern_error* error) {
   if (!given) return QUERN_OK;
   const uint32_t size = given->size;
-  if (size < sizeof given->size || size > longest_struct)
-    return fail(error, QUERN_INVALID, name, size, sizeof(T), "%s->size is %u, must be sizeof the struct, here %zu",
-                name, size, sizeof(T));
+  char field[32];
+  if (!is_size<T>(size)) {
+    snprintf(field, sizeof field, "%s.size", name);
+    return fail(error, QUERN_INVALID, field, size, sizeof(T), "%s is %u, must be sizeof the struct, here %zu", field,
+                size, sizeof(T));
+  }
   const char* bytes = reinterpret_cast<const char*>(given);
   for (uint32_t i = sizeof(T); i < size; ++i)
-    if (bytes[i] != 0)
-      return fail(error, QUERN_MISMATCH, name, size, sizeof(T),
-                  "%s->size is %u and byte %u is set, but this library knows %zu bytes: the header is newer", name,
-                  size, i, sizeof(T));
+    if (bytes[i] != 0) {
+      snprintf(field, sizeof field, "%s.size", name);
+      return fail(error, QUERN_MISMATCH, field, size, sizeof(T),
+                  "%s is %u and byte %u is set, but this library knows %zu bytes: the header is newer", field, size, i,
+                  sizeof(T));
+    }
   memset(static_cast<void*>(&out), 0, sizeof out);
   memcpy(static_cast<void*>(&out), given, std::min<size_t>(size, sizeof out));
   out.size = sizeof(T);

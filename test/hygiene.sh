@@ -81,8 +81,9 @@ check_table() {
   src=$1
   table=$2
   shift 2
-  files=$(for folder; do ls "$src/$folder" | sed -n "s/\(.*\)\.cpp$/QUERN_FILE(\1, $folder)/p"; done | sort)
-  [ -n "$files" ] || complain "no kernel files in $src"
+  files=$(for folder; do
+    for file in "$src/$folder"/*.cpp; do echo "QUERN_FILE($(basename "$file" .cpp), $folder)"; done
+  done | sort)
   rows=$(sort "$table")
   [ "$files" = "$rows" ] || complain "files and table differ:
 files:

@@ -227,7 +227,7 @@ TEST(problem_complete, takes_structs_of_other_versions) {
   EXPECT_EQ(longer.p.dst.size[3], 14);
   longer.tail[63] = 1;
   EXPECT_EQ(quern_problem_complete(&longer.p, &longer.p, &error), QUERN_MISMATCH);
-  EXPECT_STREQ(error.field, "size");
+  EXPECT_STREQ(error.field, "problem");
 
   // A shorter struct: what lies behind it is neither read nor written.
   quern_problem p = conv();
@@ -238,11 +238,11 @@ TEST(problem_complete, takes_structs_of_other_versions) {
   EXPECT_EQ(p.dst.size[4], 6);
   EXPECT_EQ(p.accuracy, 0x55555555);
 
-  for (uint32_t size : {0u, 4u, 8u, 100u, static_cast<uint32_t>(sizeof p) + 1, 1u << 20, ~0u}) {
+  for (uint32_t size : {0u, 3u, 1u << 20, ~0u}) {
     p = conv();
     p.size = size;
     EXPECT_EQ(quern_problem_complete(&p, &p, &error), QUERN_INVALID) << size;
-    EXPECT_STREQ(error.field, "size");
+    EXPECT_STREQ(error.field, "problem");
   }
 }
 

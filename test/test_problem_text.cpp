@@ -78,8 +78,8 @@ TEST(problem_parse, takes_every_layer_of_the_benches) {
 TEST(problem_parse, reads_descriptors_as_benchdnn_does) {
   expect_size("mb1ic3ih224oc64oh112kh7sh2ph3n\"resnet50:conv1\"", {1, 3, 1, 224, 224}, {64, 3, 1, 7, 7},
               {1, 64, 1, 112, 112});
-  expect_size("g32mb2_ic32ih112_oc64oh112_kh3ph1_n\"a name, with \t everything\" bias", {2, 32, 1, 112, 112},
-              {64, 1, 1, 3, 3}, {2, 64, 1, 112, 112});
+  expect_size("g32mb2_ic32ih112_oc64oh112_kh3ph1_n\"a name, with \t everything\" bias # and a comment",
+              {2, 32, 1, 112, 112}, {64, 1, 1, 3, 3}, {2, 64, 1, 112, 112});
   // Pad from sizes; sizes from pad; a cube; one dimension.
   EXPECT_EQ(parsed("ic3ih10oc4oh10kh3").window.pad_begin[1], 1);
   expect_size("ic3ih10oc4kh3ph1sh2", {1, 3, 1, 10, 10}, {4, 3, 1, 3, 3}, {1, 4, 1, 5, 5});
@@ -105,10 +105,12 @@ TEST(problem_parse, derives_the_end_of_the_image) {
   EXPECT_EQ(ends("ic3ih4oc4oh4kh2ph0"), (v{0, 1, 0}));
   EXPECT_EQ(ends("ic3ih4oc4oh3kh3ph1"), (v{1, 0, 0}));
   EXPECT_EQ(ends("ic3ih56oc4oh28kh1sh2"), (v{0, 0, 0}));
+  EXPECT_EQ(ends("ic64ih201oc64oh202kh1sh1ph0"), (v{0, 1, 0}));  // a line of benchdnn's own: a row of padding
   EXPECT_EQ(ends("ic3ih4oc4kh3 pad_end=0x2x2"), (v{0, 2, 0}));
   EXPECT_EQ(ends("conv_transposed ic3ih5oc4oh9kh3sh2ph1"), (v{1, 1, 0}));
   EXPECT_EQ(ends("conv_transposed ic3ih5oc4oh10kh3sh2ph1"), (v{1, 1, 1}));
   EXPECT_EQ(ends("conv_transposed ic3ih5oc4oh8kh3sh2ph1"), (v{1, 2, 0}));
+  EXPECT_EQ(ends("conv_transposed ic3ih5oc4oh11kh5sh2ph2"), (v{2, 0, 0}));
   EXPECT_EQ(ends("conv_transposed ic3ih5oc4kh3sh2ph1 output_padding=0x1x1"), (v{1, 1, 1}));
   EXPECT_EQ(ends("conv_transposed ic3ih5oc4oh10kh3sh2ph1 pad_end=0x0x0"), (v{1, 0, 0}));
   EXPECT_EQ(ends("conv_transposed ic3ih5oc4oh10kh3sh2ph1 output_padding=0x0x0"), (v{1, 0, 0}));

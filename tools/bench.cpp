@@ -54,13 +54,13 @@ void relayout(quern_tensor& t, quern_layout layout) {
   std::memset(t.stride, 0, sizeof t.stride);
 }
 
+// Weights stay as the line has them: they are packed anyway.
 quern_problem with_layout(quern_problem p, const std::string& layouts) {
   if (p.op == QUERN_GEMM) return p;  // has rows and columns only
   const size_t colon = layouts.find(':');
   const quern_layout src = parse_layout(layouts.substr(0, colon));
   const quern_layout dst = colon == std::string::npos ? src : parse_layout(layouts.substr(colon + 1));
   relayout(p.src, src);
-  relayout(p.weights, src);
   relayout(p.dst, dst);
   if (p.epilogue.residual) relayout(p.residual, dst);
   return p;

@@ -31,6 +31,16 @@ bool has_epilogue(const quern_epilogue& e) {
   return e.scale || e.bias || e.residual || e.activation || (e.alpha != 0 && e.alpha != 1);
 }
 
+// Where " # ..." at the end of a line begins, else its length; a # within a name is part of it.
+size_t comment_of(const std::string& line) {
+  bool quoted = false;
+  for (size_t i = 1; i < line.size(); ++i) {
+    if (line[i] == '"') quoted = !quoted;
+    if (line[i] == '#' && !quoted && (line[i - 1] == ' ' || line[i - 1] == '\t')) return i;
+  }
+  return line.size();
+}
+
 // The parser's sentence without the column that it begins with.
 const char* sentence_of(const quern_error& error) {
   const char* const colon = std::strncmp(error.text, "column ", 7) == 0 ? std::strstr(error.text, ": ") : nullptr;
@@ -54,6 +64,11 @@ struct reader {
     if (const size_t zero = line.find('\0'); zero != std::string::npos) {
       return complain(where, row, static_cast<int64_t>(zero) + 1, "a zero byte: this is no text");
     }
+    if (const size_t first = line.find_first_not_of(" \t");
+        first != std::string::npos && line.compare(first, 2, "--") == 0) {
+      return complain(where, row, static_cast<int64_t>(first) + 1, "an option of benchdnn, must be a problem line");
+    }
+    line.erase(comment_of(line));
     quern_problem problem = {};
     quern_error error = {};
     if (quern_problem_parse(line.c_str(), &problem, &error) != QUERN_OK) {

@@ -18,8 +18,8 @@ struct layer {
 };
 
 // Each argument is a file of problem lines, "-" for standard input, or one problem line.  In files, empty
-// lines and lines that begin with # are skipped.  Lines without an epilogue of their own get `epilogue`.
-// A line that is no problem: throws a stop that names all of them as file:line:column, and how many.
+// lines are skipped, and what follows a # at the beginning or after a space.  Lines without an epilogue of their own
+// get `epilogue`. A line that is no problem: throws a stop that names all of them as file:line:column, and how many.
 std::vector<layer> read_layers(const std::vector<std::string>& arguments, const std::string& epilogue);
 
 // The same from one stream, which the complaints call `where`; an epilogue that is none is each line's

@@ -87,7 +87,7 @@ cat >shapes <<'LINES'
 # comment, then an empty line
 
 mb2_ic3oc16_ih32oh16kh3sh2dh0ph1_iw32ow16kw3sw2dw0pw1n"net:stem, \first*2"
-  g16mb1ic16ih14oc16oh14kh3ph1n"net:depthwise"
+  g16mb1ic16ih14oc16oh14kh3ph1n"net:depthwise" # as shape files have it
 nhwc ic16iw12oc8kw1n"net:pointwise" act=silu
 LINES
 printf 'conv_transposed ic8ih5oc4kh4sh2ph1n"net:up"\r\n' >>shapes
@@ -142,12 +142,14 @@ cat >bad <<'LINES'
 ic16ih9oc16kh3ph1
   ic16ih9oc16kh3ph1 nonsense
 # comment
-mb1ic64ih56oc64oh99kh3ph1n"a b"
+mb1ic64ih56oc64oh9kh3ph1n"a b"
 LINES
+echo '--dt=f32' >>bad
 expect 2 bench bad --json never.json
 nothing_ran
 err_has '^bad:2:21: '
-err_has '^bad:4:[0-9]*: .*99'
+err_has '^bad:4:[0-9]*: .*must be 56'
+err_has '^bad:5:1: an option'
 [ ! -e never.json ] || complain 'never.json was written'
 expect 2 bench ic16ih9oc16kh3ph1 ic16ih9oc
 nothing_ran

@@ -99,6 +99,12 @@ double network::predicted_ns() const {
   return sum;
 }
 
+double network::seconds() const {
+  double sum = 0;
+  for (const layer& layer : layers) sum += layer.seconds;
+  return sum;
+}
+
 void network::prepare() {
   for (int i = 0; i < 2; i++) activations_[i] = allocate(bytes_[i]);
   workspace_ = allocate(workspace_bytes_);

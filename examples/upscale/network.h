@@ -40,7 +40,8 @@ class network {
   // Plans every layer.  `model` must live as long as this.
   network(const model& model, quern_layout layout, int64_t height, int64_t width, uint32_t threads);
 
-  double predicted_ns() const;
+  double predicted_ns() const;  // for one tile
+  double seconds() const;       // all layers, so far
 
   // Takes the memory and packs the weights; once, before the first run.
   void prepare();

@@ -128,20 +128,23 @@ void check_output(const std::filesystem::path& path, const std::filesystem::path
 }
 
 void write_picture(const std::filesystem::path& path, const picture& picture) {
-  FILE* file = fdopen(open_part(path), "wb");
-  const auto write = [](void* stream, void* data, int bytes) {
-    fwrite(data, 1, static_cast<size_t>(bytes), static_cast<FILE*>(stream));
+  std::vector<uint8_t> png;
+  const auto append = [](void* to, void* data, int bytes) {
+    const uint8_t* first = static_cast<const uint8_t*>(data);
+    static_cast<std::vector<uint8_t>*>(to)->assign(first, first + bytes);  // all of it comes at once
   };
   const int width = static_cast<int>(picture.width), height = static_cast<int>(picture.height);
+  if (!stbi_write_png_to_func(append, &png, width, height, picture.channels, picture.pixels.data(),
+                              width * picture.channels))
+    throw failure("cannot write " + path.string() + ": out of memory");
+
+  FILE* file = fdopen(open_part(path), "wb");
   errno = 0;
-  bool good = stbi_write_png_to_func(write, file, width, height, picture.channels, picture.pixels.data(),
-                                     width * picture.channels) != 0;
-  good = !ferror(file) && good;
+  bool good = fwrite(png.data(), 1, png.size(), file) == png.size();
   good = fclose(file) == 0 && good;
-  const int reason = errno;
-  std::error_code error(reason ? reason : ENOMEM, std::generic_category());
-  if (good) std::filesystem::rename(part_of(path), path, error);
-  if (!good || error) {
+  std::error_code error(good ? 0 : errno, std::generic_category());
+  if (!error) std::filesystem::rename(part_of(path), path, error);
+  if (error) {
     std::error_code ignored;
     std::filesystem::remove(part_of(path), ignored);
     throw failure("cannot write " + path.string() + ": " + error.message());

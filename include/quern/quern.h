@@ -258,7 +258,8 @@ typedef struct quern_cpu {
   uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = none */
 } quern_cpu;
 
-/* This CPU, capped by the environment variable QUERN_ISA ("ref", "avx2", "avx512": the highest allowed). */
+/* This CPU, capped by the environment variable QUERN_ISA ("ref", "avx2", "avx512": the highest allowed).
+ * Its size must be set. */
 QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
 
 /* "avx512" for QUERN_ISA_AVX512; NULL for what is not exactly one known bit. */

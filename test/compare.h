@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+//
+// Solves a problem with one candidate, every operand between pages that fault, the workspace full of NaN,
+// and compares what it gives with what the reference gives.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <quern/quern.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "guard.h"
+#include "problem.h"
+
+namespace quern::test {
+
+// The line that `quern bench` replays.
+inline std::string text(const quern_problem& p) {
+  char line[2048] = "";
+  quern_error error = {};
+  return quern_problem_print(&p, line, sizeof line, nullptr, &error) == QUERN_OK ? line : error.text;
+}
+
+inline int64_t channels_of(const quern_problem& p) { return p.dst.size[p.op == QUERN_GEMM ? 4 : 1]; }
+
+inline bool same_bits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
+inline bool same_value(float a, float b) { return a == b || (a != a && b != b); }
+
+// visit(offset) for every element, in the order n c d h w.
+template <class Visit>
+void each(const quern_tensor& t, Visit visit) {
+  for (int64_t n = 0; n < t.size[0]; ++n)
+    for (int64_t c = 0; c < t.size[1]; ++c)
+      for (int64_t d = 0; d < t.size[2]; ++d)
+        for (int64_t h = 0; h < t.size[3]; ++h)
+          for (int64_t w = 0; w < t.size[4]; ++w)
+            visit(static_cast<size_t>(n * t.stride[0] + c * t.stride[1] + d * t.stride[2] + h * t.stride[3] +
+                                      w * t.stride[4]));
+}
+
+using numbers = std::function<float()>;
+
+// Everything that a problem reads, read only.  Memory between the elements of a tensor is NaN.
+struct operands {
+  guarded<float> src, weights, residual, scale, bias, slope;
+
+  operands(const quern_problem& p, edge side, const numbers& number, const numbers& slopes)
+      : src(tensor(p.src, side, number)),
+        weights(tensor(p.weights, side, number)),
+        residual(tensor(p.residual, side, number)),
+        scale(vector(p, side, number)),
+        bias(vector(p, side, number)),
+        slope(vector(p, side, slopes)) {}
+
+  quern_args args() const {
+    quern_args a = {};
+    a.size = sizeof a;
+    a.src = src.data(), a.weights = weights.data(), a.residual = residual.data();
+    a.scale = scale.data(), a.bias = bias.data(), a.slope = slope.data();
+    return a;
+  }
+
+ private:
+  static guarded<float> tensor(const quern_tensor& t, edge side, const numbers& number) {
+    guarded<float> memory(static_cast<size_t>(extent(t)), side);
+    std::fill(memory.begin(), memory.end(), std::numeric_limits<float>::quiet_NaN());
+    each(t, [&](size_t at) { memory[at] = number(); });
+    memory.protect();
+    return memory;
+  }
+  static guarded<float> vector(const quern_problem& p, edge side, const numbers& number) {
+    guarded<float> memory(static_cast<size_t>(channels_of(p)), side);
+    for (float& x : memory) x = number();
+    memory.protect();
+    return memory;
+  }
+};
+
+inline std::vector<quern_candidate> all_candidates(const quern_problem& p, const char* algorithm = nullptr) {
+  quern_wish wish = {};
+  wish.size = sizeof wish;
+  wish.algorithm = algorithm;
+  quern_error error = {};
+  std::vector<quern_candidate> list(64);
+  list[0].size = sizeof list[0];
+  size_t count = 0;
+  EXPECT_EQ(quern_candidates(nullptr, &p, &wish, list.data(), list.size(), &count, &error), QUERN_OK)
+      << error.text << "\n"
+      << text(p);
+  EXPECT_LE(count, list.size());
+  list.resize(std::min(count, list.size()));
+  return list;
+}
+
+inline std::vector<quern_candidate> usable_candidates(const quern_problem& p) {
+  std::vector<quern_candidate> list = all_candidates(p);
+  std::erase_if(list, [](const quern_candidate& c) { return c.verdict > QUERN_USABLE; });
+  if (list.empty()) ADD_FAILURE() << "no candidate solves " << text(p);
+  return list;
+}
+
+// How a candidate is run.
+struct way {
+  edge side = edge::back;
+  uint32_t threads = 1;
+  void (*parallel_for)(void*, size_t, void (*)(void*, size_t), void*) = nullptr;
+  void* self = nullptr;
+  bool in_place = false;  // the residual is what dst holds before
+};
+
+struct solution {
+  std::vector<float> dst;  // in the order n k o p q
+  std::string failure;     // empty when all went well
+  quern_plan plan;
+};
+
+inline solution solve(const quern_problem& p, const operands& in, const char* algorithm, const char* kernel,
+                      const way& how = {}) {
+  solution s = {};
+  quern_error error = {};
+  const auto fails = [&](const std::string& why) {
+    s.failure = why + ": " + (algorithm ? algorithm : "chosen") + " " + (kernel ? kernel : "") + ", " +
+                std::to_string(how.threads) + " threads\n" + text(p);
+    return s;
+  };
+  quern_wish wish = {};
+  wish.size = sizeof wish;
+  wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads;
+  if (quern_plan_make(&s.plan, nullptr, &p, &wish, &error)) return fails(error.text);
+
+  quern_args args = in.args();
+  guarded<char> packed(s.plan.packed_bytes, how.side, QUERN_ALIGN);
+  if (s.plan.packed_bytes) {
+    memset(packed.data(), 0xff, packed.size());
+    if (quern_pack(&s.plan, in.weights.data(), packed.data(), packed.size(), nullptr, &error)) return fails(error.text);
+    if (!packed.intact()) return fails("packing wrote behind the packed weights");
+    packed.protect();
+    if (quern_packed_check(&s.plan, packed.data(), packed.size(), &error)) return fails(error.text);
+    args.weights = packed.data();
+  }
+  guarded<char> workspace(s.plan.workspace_bytes, how.side, QUERN_ALIGN);
+  memset(workspace.data(), 0xff, workspace.size());  // a NaN
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.threads = how.threads, exec.parallel_for = how.parallel_for, exec.self = how.self;
+  exec.workspace = workspace.data(), exec.workspace_bytes = workspace.size();
+
+  const float untouched = std::bit_cast<float>(0x7fedcba9u);  // a NaN, too
+  const quern_tensor& t = s.plan.problem.dst;
+  guarded<float> dst(static_cast<size_t>(extent(t)), how.side);
+  std::fill(dst.begin(), dst.end(), untouched);
+  if (how.in_place) {
+    each(t, [&](size_t at) { dst[at] = in.residual[at]; });
+    args.residual = dst.data();
+  }
+  args.dst = dst.data();
+  if (quern_run(&s.plan, &args, &exec, &error)) return fails(error.text);
+  if (!workspace.intact()) return fails("it wrote behind the workspace");
+  each(t, [&](size_t at) {
+    s.dst.push_back(dst[at]);
+    if (same_bits(dst[at], untouched) && s.failure.empty()) fails("it left an element of dst as it was");
+    dst[at] = untouched;
+  });
+  for (float x : dst)
+    if (!same_bits(x, untouched) && s.failure.empty()) fails("it wrote between the elements of dst");
+  return s;
+}
+
+// The reference's answer.
+inline solution expected(const quern_problem& p, const operands& in) { return solve(p, in, "reference", nullptr); }
+
+inline std::string place(const quern_problem& p, size_t index) {
+  std::string at;
+  int64_t rest = static_cast<int64_t>(index);
+  for (int i = 4; i >= 0; --i) {
+    at = " " + std::to_string(rest % p.dst.size[i]) + at;
+    rest /= p.dst.size[i];
+  }
+  return "dst" + at;
+}
+
+// Where the first element is that `same(want, got, index)` does not accept.
+template <class Same>
+testing::AssertionResult agree(const quern_problem& p, const solution& want, const solution& got, Same same) {
+  if (!want.failure.empty()) return testing::AssertionFailure() << want.failure;
+  if (!got.failure.empty()) return testing::AssertionFailure() << got.failure;
+  for (size_t i = 0; i < want.dst.size(); ++i)
+    if (!same(want.dst[i], got.dst[i], i))
+      return testing::AssertionFailure() << got.plan.algorithm << " " << got.plan.kernel << ": " << place(p, i)
+                                         << " is " << std::hexfloat << got.dst[i] << ", must be " << want.dst[i] << "\n"
+                                         << text(p);
+  return testing::AssertionSuccess();
+}
+
+inline testing::AssertionResult agree(const quern_problem& p, const solution& want, const solution& got) {
+  return agree(p, want, got, [](float a, float b, size_t) { return same_value(a, b); });
+}
+
+inline testing::AssertionResult agree_in_bits(const quern_problem& p, const solution& want, const solution& got) {
+  return agree(p, want, got, [](float a, float b, size_t) { return same_bits(a, b); });
+}
+
+}  // namespace quern::test

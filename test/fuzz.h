@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+//
+// Random problems, each cheap enough to be solved by the reference and every candidate in a few
+// milliseconds.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <random>
+
+#include "shapes.h"
+
+namespace quern::test {
+
+// QUERN_TEST_SEED repeats a run; a failure names the seed of its own problem.
+inline uint32_t seed() {
+  const char* given = getenv("QUERN_TEST_SEED");
+  const uint32_t value = given ? static_cast<uint32_t>(strtoul(given, nullptr, 10)) : std::random_device{}();
+  printf("QUERN_TEST_SEED=%u\n", value);
+  return value;
+}
+
+class dice {
+ public:
+  explicit dice(uint32_t seed) : random_(seed) {}
+  int64_t from(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool one_in(int64_t n) { return from(1, n) == 1; }
+  template <class List>
+  auto of(const List& list) {
+    return *(std::begin(list) + from(0, std::end(list) - std::begin(list) - 1));
+  }
+  float integer(int low, int high) { return static_cast<float>(from(low, high)); }
+  float uniform(float low, float high) { return std::uniform_real_distribution<float>(low, high)(random_); }
+  std::mt19937& engine() { return random_; }
+
+ private:
+  std::mt19937 random_;
+};
+
+inline operands small_integers(const quern_problem& p, edge side, dice& d) {
+  static constexpr float slopes[] = {0, 0.5f, -1, 2};
+  return {p, side, [&] { return d.integer(-4, 4); }, [&] { return d.of(slopes); }};
+}
+
+// Axes in the order of the layout or any other, with space between rows; a src may repeat itself.
+inline void spread(quern_tensor& t, bool may_repeat, dice& d) {
+  int order[2][5] = {{4, 3, 2, 1, 0}, {1, 4, 3, 2, 0}};
+  int* axes = order[t.layout == QUERN_NHWC];
+  if (d.one_in(4)) std::shuffle(axes, axes + 5, d.engine());
+  int64_t stride = d.one_in(6) ? 2 : 1;
+  const bool gaps = d.one_in(2);
+  for (int i = 0; i < 5; ++i) {
+    t.stride[axes[i]] = stride;
+    stride *= t.size[axes[i]];
+    if (gaps) stride += d.from(0, 3);
+  }
+  if (may_repeat && d.one_in(4)) t.stride[d.from(0, 4)] = 0;
+}
+
+inline void random_strides(quern_problem& p, dice& d) {
+  if (d.one_in(3)) spread(p.src, true, d);
+  if (d.one_in(4)) spread(p.weights, true, d);
+  if (d.one_in(3)) spread(p.dst, false, d);
+  if (p.epilogue.residual && d.one_in(2)) spread(p.residual, true, d);
+}
+
+inline int64_t random_channels(dice& d) {
+  static const std::vector<int64_t> edges = edge_sizes();
+  return d.one_in(2) ? d.from(1, 6) : d.one_in(2) ? d.from(1, 40) : d.of(edges);
+}
+
+inline quern_problem random_conv(dice& d) {
+  static const std::vector<int64_t> edges = edge_sizes();
+  shape s = {.op = d.one_in(3) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
+  s.n = d.one_in(3) ? d.from(2, 4) : 1;
+  s.groups = d.one_in(4) ? d.from(2, 5) : 1;
+  s.c = random_channels(d), s.k = random_channels(d);
+  const int dimensions = static_cast<int>(d.from(1, 3));
+  for (int i = 3 - dimensions; i < 3; ++i) {
+    s.image[i] = d.one_in(5) ? d.of(edges) : d.from(1, 12);
+    s.filter[i] = d.one_in(12) ? d.from(6, 12) : d.from(1, 4);
+    s.stride[i] = d.one_in(2) ? 1 : d.from(2, 5);
+    s.dilation[i] = d.one_in(3) ? d.from(2, 4) : 1;
+    const int64_t reach = (s.filter[i] - 1) * s.dilation[i];
+    s.begin[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
+    s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
+    if (s.op == QUERN_CONV_TRANSPOSED) s.output_padding[i] = d.from(0, s.stride[i] - 1);
+  }
+  if (d.one_in(8)) (d.one_in(2) ? s.begin : s.end)[2] += 7;
+  quern_problem p = problem_of(s, d.of(layouts), d.of(layouts));
+  p.weights.layout = d.of(layouts);
+  return p;
+}
+
+inline quern_problem random_gemm(dice& d) {
+  static const std::vector<int64_t> edges = edge_sizes();
+  const auto size = [&] { return d.one_in(2) ? d.from(1, 20) : d.of(edges); };
+  quern_problem p = quern_gemm(QUERN_F32, size(), size(), d.one_in(12) ? d.from(500, 2000) : size());
+  if (d.one_in(3)) p.src.size[0] = d.from(2, 3);
+  return p;
+}
+
+// A problem with any epilogue whose results are exact on small integers.
+inline quern_problem random_problem(dice& d) {
+  for (;;) {
+    quern_problem p = d.one_in(5) ? random_gemm(d) : random_conv(d);
+    set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK) continue;
+    if (direct_flops(p) > 4e5 || extent(p.dst) > 20000 || extent(p.src) > 20000) continue;
+    random_strides(p, d);
+    if (quern_problem_complete(&p, &p, nullptr) == QUERN_OK) return p;
+  }
+}
+
+}  // namespace quern::test
