@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Every gemm_f32 microkernel of the table on its full tile, at depths of k that stay near L1, as GFLOP/s
-// and as percent of the FMA peak that its ISA reaches in the same moment.  The reference rows are left
-// out: they exist to be right, and nothing is gained by making them fast.
+// Every microkernel of the table on its full tile, operands in or near L1, as GFLOP/s and as percent of the FMA
+// peak that its ISA reaches in the same moment: gemm_f32 at three depths of k, depthwise_f32 with square filters
+// of the width that it is made for.  The reference rows are left out: they exist to be right, and nothing is
+// gained by making them fast.
 #include <benchmark/benchmark.h>
+#include <time.h>
 
-#include <chrono>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,8 +28,8 @@ aligned floats(size_t count) {
 }
 
 // A packed row by row, B packed to the tile's width: as the drivers hand them over.
-struct tile {
-  tile(const quern::kernel& row, size_t k)
+struct gemm_tile {
+  gemm_tile(const quern::kernel& row, size_t k)
       : a(floats(row.mr * k)), b(floats(k * row.nr)), c(floats(static_cast<size_t>(row.mr) * row.nr)) {
     for (size_t i = 0; i < row.mr * k; ++i) a.get()[i] = static_cast<float>(i * 7 % 13) - 6;
     for (size_t i = 0; i < k * row.nr; ++i) b.get()[i] = static_cast<float>(i * 5 % 11) - 5;
@@ -53,31 +55,88 @@ struct tile {
   quern::gemm_f32 call = {};
 };
 
-int vector_bits(const quern::kernel& row) { return row.vector * 32; }
+// One row of pixels away from the image's edges; a kernel for any width gets a filter of 4 by 4, stride 1.
+struct depthwise_tile {
+  depthwise_tile(const quern::kernel& row, size_t width) : filter(width), tap(width) {
+    const size_t n = row.nr, step = row.step ? row.step : 1;
+    const size_t pixels = (row.mr - 1) * step + filter;
+    src = floats(filter * pixels * n), weights = floats(filter * filter * n), dst = floats(row.mr * n);
+    for (size_t i = 0; i < filter * pixels * n; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
+    for (size_t i = 0; i < filter * filter * n; ++i) weights.get()[i] = static_cast<float>(i * 5 % 11) - 5;
+    for (size_t r = 0; r < filter; ++r) {
+      tap[r] = {static_cast<ptrdiff_t>(r * pixels * n), static_cast<ptrdiff_t>(r * filter * n)};
+    }
+    call.m = row.mr, call.n = n, call.rows = call.taps = filter;
+    call.row = tap.data();
+    call.step = static_cast<ptrdiff_t>(step), call.dilation = 1;
+    call.begin = 0, call.end = static_cast<ptrdiff_t>(pixels);
+    call.src = src.get(), call.src_pixel = n;
+    call.weights = weights.get(), call.channels = n;
+    call.dst = dst.get(), call.dst_pixel = n;
+    call.epilogue = &nothing;
+  }
+  bool right() const {
+    for (size_t i = 0; i < call.m; ++i)
+      for (size_t c = 0; c < call.n; ++c) {
+        float sum = 0;
+        for (size_t r = 0; r < filter; ++r)
+          for (size_t s = 0; s < filter; ++s) {
+            const size_t pixel = i * static_cast<size_t>(call.step) + s;
+            sum += call.src[static_cast<size_t>(tap[r].a) + pixel * call.src_pixel + c] *
+                   call.weights[static_cast<size_t>(tap[r].b) + s * call.channels + c];
+          }
+        if (sum != call.dst[i * call.dst_pixel + c]) return false;
+      }
+    return true;
+  }
 
-void run(benchmark::State& state, const quern::kernel& row, uint64_t isa) {
-  if (row.isa & ~isa) {
-    state.SkipWithError("this CPU lacks an instruction set that it needs");
-    return;
-  }
-  tile t(row, static_cast<size_t>(state.range(0)));
-  row.gemm(t.call);
-  if (!t.right()) {
-    state.SkipWithError("computes a wrong result");
-    return;
-  }
-  const double before = tools::fma_peak_gflops(1, vector_bits(row));
-  const auto begin = std::chrono::steady_clock::now();
+  size_t filter;
+  std::vector<quern::gemm_tap> tap;
+  aligned src = floats(0), weights = floats(0), dst = floats(0);
+  quern::epilogue_f32 nothing = {.alpha = 1,
+                                 .beta = 1,
+                                 .clamp_only = true,
+                                 .lower = -std::numeric_limits<float>::infinity(),
+                                 .upper = std::numeric_limits<float>::infinity()};
+  quern::depthwise_f32 call = {};
+};
+
+// Of this thread: other programs on the machine do not count.
+double cpu_seconds() {
+  timespec t = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+template <class Tile, class Call>
+void measure(benchmark::State& state, const quern::kernel& row, const Tile& tile, double flops, Call call) {
+  call();
+  if (!tile.right()) return state.SkipWithError("computes a wrong result");
+  const int bits = row.vector * 32;
+  const double before = tools::fma_peak_gflops(1, bits);
+  const double begin = cpu_seconds();
   for (auto _ : state) {
-    row.gemm(t.call);
+    call();
     benchmark::ClobberMemory();
   }
-  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
-  const double after = tools::fma_peak_gflops(1, vector_bits(row));
-  const double flops = 2.0 * static_cast<double>(t.call.m * t.call.n * t.call.k);
-  const double gflops = flops * static_cast<double>(state.iterations()) / took.count();
+  const double took = cpu_seconds() - begin;
+  const double after = tools::fma_peak_gflops(1, bits);
+  const double gflops = flops * static_cast<double>(state.iterations()) / took * 1e-9;
   state.counters["GFLOP/s"] = gflops;
   state.counters["peak%"] = 100 * gflops / ((before + after) / 2);
+}
+
+void run(benchmark::State& state, const quern::kernel& row, uint64_t isa) {
+  if (row.isa & ~isa) return state.SkipWithError("this CPU lacks an instruction set that it needs");
+  const size_t size = static_cast<size_t>(state.range(0));
+  const double outputs = 2.0 * row.mr * row.nr;
+  if (row.kind == quern::kind::gemm_f32) {
+    const gemm_tile t(row, size);
+    measure(state, row, t, outputs * static_cast<double>(size), [&] { row.gemm(t.call); });
+  } else {
+    const depthwise_tile t(row, size);
+    measure(state, row, t, outputs * static_cast<double>(size * size), [&] { row.depthwise(t.call); });
+  }
 }
 
 }  // namespace
@@ -88,12 +147,15 @@ int main(int argc, char** argv) {
   if (quern_cpu_get(&cpu, nullptr) != QUERN_OK) return 1;
   for (size_t i = 0; i < quern::kernel_count(); ++i) {
     const quern::kernel& row = quern::kernel_at(i);
-    if (row.kind != quern::kind::gemm_f32) continue;
-    benchmark::RegisterBenchmark(row.name, [&row, isa = cpu.isa](benchmark::State& state) { run(state, row, isa); })
-        ->ArgName("k")
-        ->Arg(64)
-        ->Arg(128)
-        ->Arg(256);
+    if (row.kind == quern::kind::reference) continue;
+    const bool gemm = row.kind == quern::kind::gemm_f32;
+    auto* const entry = benchmark::RegisterBenchmark(
+        row.name, [&row, isa = cpu.isa](benchmark::State& state) { run(state, row, isa); });
+    entry->ArgName(gemm ? "k" : "filter");
+    if (gemm)
+      entry->Arg(64)->Arg(128)->Arg(256);
+    else
+      entry->Arg(row.taps ? row.taps : 4);
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

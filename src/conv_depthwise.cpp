@@ -51,7 +51,7 @@ double compute_cycles(const geometry& g, const kernel& row) {
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   blocking b = {};
-  b.packed_bytes = uint64_t(g.filter[0] * g.filter[1] * g.filter[2] * g.groups) * sizeof(float);
+  b.packed_bytes = uint64_t(g.taps() * g.groups) * sizeof(float);
   b.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
   // As many channels as keep the lines under the filter in L1 until the next line comes.
   const int64_t lines = std::max<int64_t>(1, g.filter[1] * g.in[2]) * row.vector * 4;

@@ -35,9 +35,9 @@ int64_t line_length(const phase& ph, const int64_t* stride, bool input) {
   return length;
 }
 
-int64_t line_length(const geometry& g, const phase& ph, bool residual, bool image) {
-  int64_t length = line_length(ph, g.dst, false);
-  if (residual) length = std::min(length, line_length(ph, g.residual, false));
+int64_t line_length(const geometry& g, const phase& ph, bool sown, bool residual, bool image) {
+  int64_t length = sown ? ph.outputs() : line_length(ph, g.dst, false);
+  if (residual && !sown) length = std::min(length, line_length(ph, g.residual, false));
   if (image) length = std::min(length, line_length(ph, g.src, true));
   return length;
 }
@@ -306,8 +306,7 @@ void run_down(const block& b) {
       tile.channel = b.channel + channel;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t panel = (p - b.pixels.begin) / row.nr, inside = (p - b.pixels.begin) % row.nr;
-        const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr,
-                                      f & scattered ? b.pixels.end : (p / b.line + 1) * b.line});
+        const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr, (p / b.line + 1) * b.line});
         tile.n = end - p;
         tile.b = reads_image ? b.matrix.image + image_offset(b.ph, b.g.src, p) + ks.begin * b.g.src[1]
                              : b.workspace + panel * row.nr * ks.count() + inside;
@@ -370,7 +369,7 @@ void run(const job& j, const execution& e) {
         .channels = {channels * word[channel_block],
                      std::min<int64_t>(up(g.k, across ? j.row.nr : j.row.mr), (channels + 1) * word[channel_block])},
         .k = ph.taps() * g.c,
-        .line = line_length(g, ph, epilogue.residual, word[flags] & in_place),
+        .line = line_length(g, ph, word[flags] & scattered, epilogue.residual, word[flags] & in_place),
         .workspace = reinterpret_cast<float*>(workspace)};
     if (across)
       run_across(b);

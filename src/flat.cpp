@@ -27,6 +27,9 @@ struct operand {
   const void* pointer;
   uint64_t bytes;
   uint64_t begin() const { return reinterpret_cast<uintptr_t>(pointer); }
+  bool meets(const operand& o) const {
+    return bytes && o.bytes && begin() < o.begin() + o.bytes && o.begin() < begin() + bytes;
+  }
 };
 
 // An input must be there, aligned, and apart from the output.
@@ -39,7 +42,7 @@ quern_status check_input(const operand& in, const operand& out, quern_type type,
   if (const uint64_t off = in.begin() % static_cast<uint64_t>(type_bytes(type)))
     return fail(error, QUERN_BUFFER, in.name, static_cast<int64_t>(off), type_bytes(type),
                 "%s is not aligned to %lld bytes", in.name, static_cast<long long>(type_bytes(type)));
-  if (&in != &out && in.begin() < out.begin() + out.bytes && out.begin() < in.begin() + in.bytes)
+  if (&in != &out && in.meets(out))
     return fail(error, QUERN_BUFFER, in.name, 0, 0, "%s overlaps %s", in.name, out.name);
   return QUERN_OK;
 }
@@ -176,6 +179,11 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
   const operand oa = operand_of("a", ma, a), ob = operand_of("b", mb, b);
   if (const quern_status s = check_input(oa, oc, QUERN_F32, error)) return s;
   if (const quern_status s = check_input(ob, oc, QUERN_F32, error)) return s;
+  // B is packed into the workspace before quern_run looks.
+  const operand workspace = {"exec.workspace", e.workspace, e.workspace ? e.workspace_bytes : 0};
+  for (const operand& o : {oa, ob, oc})
+    if (workspace.meets(o))
+      return fail(error, QUERN_BUFFER, workspace.name, 0, 0, "%s overlaps %s", workspace.name, o.name);
   const quern_problem p = sgemm_problem(ma, mb, mc, alpha, beta);
   quern_args args = {};
   args.size = sizeof args;
@@ -189,16 +197,17 @@ uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec
   if (take_exec(exec, e, nullptr)) return 0;
   constexpr int64_t largest = INT64_C(1) << 31;
   if (m < 0 || n < 0 || k < 0 || m > largest || n > largest || k > largest) return 0;
-  // Strides decide whether A is read in place and which way the product lies, or that it must be scattered:
-  // the most of all of them.
+  // Strides decide whether A is read in place, and which way the product lies or that it must be scattered;
+  // beta decides how k is cut: the most of all of them.
   uint64_t most = 0;
-  for (int turn = 0; turn < 9; ++turn) {
+  for (int turn = 0; turn < 18; ++turn) {
     const auto lying = [&](int how, int64_t rows, int64_t columns) {
       return how == 0   ? matrix{rows, columns, columns, 1}
              : how == 1 ? matrix{rows, columns, 1, rows}
                         : matrix{rows, columns, 2 * columns, 2};
     };
-    const quern_problem p = sgemm_problem(lying(turn % 3, m, k), {k, n, n, 1}, lying(turn / 3, m, n), 1.0f, 1.0f);
+    const quern_problem p =
+        sgemm_problem(lying(turn % 3, m, k), {k, n, n, 1}, lying(turn / 3 % 3, m, n), 1.0f, turn < 9 ? 0.0f : 1.0f);
     const quern_wish wish = wish_for(p, e);
     quern_plan plan;
     if (quern_plan_make(&plan, nullptr, &p, &wish, nullptr) == QUERN_OK)

@@ -139,6 +139,17 @@ struct geometry {
     // Phases by where they begin in dst, so that those without outputs need not be counted.
     return transposed_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i], (phase + pad[i]) % stride[i]);
   }
+  // Of all phases together: the whole filter, or less where dst has fewer outputs than there are phases.
+  int64_t taps() const {
+    if (!transposed) return filter[0] * filter[1] * filter[2];
+    int64_t product = 1;
+    for (int i = 0; i < 3; ++i) {
+      int64_t sum = 0;
+      for (int64_t f = 0; f < phases(i); ++f) sum += axis_of(i, f).taps;
+      product *= sum;
+    }
+    return product;
+  }
 };
 
 // The three axes of one phase; phases are numbered with w fastest.

@@ -17,6 +17,7 @@ namespace quern {
 struct weight_panels {
   const geometry& g;
   int64_t nr, vector;
+  int64_t taps = g.taps();
 
   int64_t count() const { return up(g.k, nr); }
   int64_t width(int64_t panel) const {
@@ -25,10 +26,8 @@ struct weight_panels {
   }
   int64_t columns() const { return g.k == 0 ? 0 : (count() - 1) * nr + width(count() - 1); }
   // Elements before the phase whose predecessors have `taps_before` taps together.
-  int64_t phase(int64_t group, int64_t taps_before) const {
-    return (group * g.filter[0] * g.filter[1] * g.filter[2] + taps_before) * g.c * columns();
-  }
-  int64_t panel(int64_t panel_index, int64_t taps) const { return panel_index * nr * taps * g.c; }
+  int64_t phase(int64_t group, int64_t taps_before) const { return (group * taps + taps_before) * g.c * columns(); }
+  int64_t panel(int64_t panel_index, int64_t phase_taps) const { return panel_index * nr * phase_taps * g.c; }
   int64_t size() const { return phase(g.groups, 0); }
 };
 

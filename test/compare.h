@@ -112,7 +112,8 @@ struct way {
   uint32_t threads = 1;
   void (*parallel_for)(void*, size_t, void (*)(void*, size_t), void*) = nullptr;
   void* self = nullptr;
-  bool in_place = false;  // the residual is what dst holds before
+  bool in_place = false;      // the residual is what dst holds before
+  bool small_caches = false;  // blocks are small, so that small problems have several
 };
 
 struct solution {
@@ -133,6 +134,11 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads;
+  quern_cpu cpu = {};
+  cpu.size = sizeof cpu;
+  if (quern_cpu_get(&cpu, &error)) return fails(error.text);
+  cpu.l1_bytes = 4 << 10, cpu.l2_bytes = 16 << 10, cpu.l3_bytes = 64 << 10;
+  if (how.small_caches) wish.cpu = &cpu;
   if (quern_plan_make(&s.plan, nullptr, &p, &wish, &error)) return fails(error.text);
 
   quern_args args = in.args();

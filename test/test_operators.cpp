@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ testing::AssertionResult every_candidate_agrees(const quern_problem& p, const op
 
 testing::AssertionResult every_candidate_is_exact(const quern_problem& p, dice& d, way how = {}) {
   how.side = d.one_in(3) ? edge::front : edge::back;
+  how.small_caches = d.one_in(2);
   return every_candidate_agrees(p, small_integers(p, how.side, d), how);
 }
 
@@ -249,6 +251,35 @@ TEST(operators, packing_in_parts) {
       }
 }
 
+// What no memory could hold is planned all the same: nothing overflows on the way to an answer.
+TEST(operators, sizes_near_the_limits) {
+  constexpr int64_t huge = int64_t{1} << 53, wide = int64_t{1} << 30;
+  const shape shapes[] = {
+      {.image = {1, 1, huge}, .filter = {1, 1, 9}},
+      {.image = {1, 1, huge / 8}, .filter = {1, 60, 9}, .begin = {0, 60, 0}},
+      {.k = huge},
+      {.c = huge},
+      {.groups = wide, .image = {1, 2, wide / 256}, .filter = {1, 5, 1}, .begin = {0, 5, 0}},
+      {.c = wide, .image = {1, 1, wide / 256}, .stride = {1, wide, wide}},
+      {.c = wide, .k = 2, .image = {1, 1 << 11, 1 << 11}, .stride = {1, wide, 1}},
+      {.image = {1, 1, 1}, .filter = {1, 1 << 20, 1 << 20}, .begin = {0, 1 << 20, 1 << 20}},
+      {.op = transposed, .image = {1, 2, 2}, .filter = {1, 3, 3}, .stride = {1, wide / 2048, wide / 2048}},
+      {.op = transposed, .c = wide, .k = wide / 256, .image = {1, 1, 1}},
+  };
+  for (const shape& s : shapes)
+    for (quern_layout layout : layouts) {
+      const quern_problem p = completed(problem_of(s, layout, layout));
+      if (HasFailure()) return;
+      for (const quern_candidate& c : all_candidates(p)) {
+        EXPECT_TRUE(std::isfinite(c.predicted_ns) && c.predicted_ns >= 0) << c.algorithm << " " << c.kernel << "\n"
+                                                                          << text(p);
+        if (c.verdict > QUERN_USABLE) continue;
+        EXPECT_LE(c.workspace_bytes, uint64_t{INT64_MAX}) << c.algorithm << " " << c.kernel << "\n" << text(p);
+        EXPECT_GE(c.packed_bytes, 4 * static_cast<uint64_t>(extent(p.weights)) * (s.op == QUERN_CONV)) << text(p);
+      }
+    }
+}
+
 TEST(operators, fuzz) {
   using clock = std::chrono::steady_clock;
   const auto end = clock::now() + std::chrono::seconds(5);
@@ -258,6 +289,7 @@ TEST(operators, fuzz) {
     const quern_problem p = random_problem(d);
     way how;
     how.side = d.one_in(3) ? edge::front : edge::back;
+    how.small_caches = d.one_in(2);
     const operands in = small_integers(p, how.side, d);
     ASSERT_TRUE(every_candidate_agrees(p, in, how)) << "QUERN_TEST_SEED=" << first + i;
     if (d.one_in(4)) {

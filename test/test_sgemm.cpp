@@ -158,22 +158,26 @@ TEST_F(Sgemm, SameBitsOnAnyNumberOfThreads) {
 }
 
 TEST_F(Sgemm, WorkspaceOfTheStatedSizeIsEnough) {
-  for (const uint32_t n : {1u, 4u})
-    for (int a = 0; a < kinds; ++a)
-      for (int c = 0; c < kinds; ++c) {
-        SCOPED_TRACE(testing::Message() << "threads " << n << " a " << a << " c " << c);
-        const product p(130, 260, 190, a, c, c, 1, 1);
-        quern_exec exec = threads::exec(n);
-        const uint64_t bytes = quern_sgemm_workspace(130, 260, 190, &exec);
-        ASSERT_GT(bytes, 0u);
-        const memory workspace(bytes);
-        exec.workspace = workspace.get(), exec.workspace_bytes = bytes;
-        quern_error error = {};
-        uint64_t before = allocations();
-        ASSERT_EQ(p.run(1, 1, &exec, &error), QUERN_OK) << error.text;
-        EXPECT_EQ(allocations(), before) << "allocated in spite of its workspace";
-        ASSERT_NO_FATAL_FAILURE(p.check());
-      }
+  const int64_t sizes[][3] = {{70, 130, 90}, {30, 50, 2000}, {130, 20, 600}, {1, 90, 700}, {90, 1, 700}};
+  for (const auto& s : sizes)
+    for (const uint32_t n : {1u, 4u})
+      for (int a = 0; a < kinds; ++a)
+        for (int c = 0; c < kinds; ++c)
+          for (const float beta : {0.0f, 1.0f}) {
+            SCOPED_TRACE(testing::Message() << s[0] << "x" << s[1] << "x" << s[2] << " threads " << n << " a " << a
+                                            << " c " << c << " beta " << beta);
+            const product p(s[0], s[1], s[2], a, c, c, 1, beta);
+            quern_exec exec = threads::exec(n);
+            const uint64_t bytes = quern_sgemm_workspace(s[0], s[1], s[2], &exec);
+            ASSERT_GT(bytes, 0u);
+            const memory workspace(bytes);
+            exec.workspace = workspace.get(), exec.workspace_bytes = bytes;
+            quern_error error = {};
+            const uint64_t before = allocations();
+            ASSERT_EQ(p.run(1, beta, &exec, &error), QUERN_OK) << error.text;
+            EXPECT_EQ(allocations(), before) << "allocated in spite of its workspace";
+            ASSERT_NO_FATAL_FAILURE(p.check());
+          }
   // Too little of it, or askew: it allocates, and the result is the same.
   if (!allocations_counted) return;
   quern_exec exec = threads::exec(1);
@@ -228,6 +232,18 @@ TEST_F(Sgemm, RefusesHostileArguments) {
   quern_exec exec = {};
   refused(QUERN_INVALID, "exec.size",
           [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });
+  // A workspace that lies in an operand is refused before anything is packed into it.
+  const memory shared(1 << 20);
+  const std::string before = shared.copy();
+  exec.size = sizeof exec, exec.workspace = shared.get(), exec.workspace_bytes = shared.bytes();
+  float* const inside = shared.floats() + 4096;
+  refused(QUERN_BUFFER, "exec.workspace",
+          [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, inside, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });
+  refused(QUERN_BUFFER, "exec.workspace",
+          [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, inside, 4, 1, 0, c, 4, 1, &exec, e); });
+  refused(QUERN_BUFFER, "exec.workspace",
+          [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, inside, 4, 1, &exec, e); });
+  EXPECT_TRUE(shared.copy() == before);
   EXPECT_EQ(quern_sgemm_workspace(-1, 4, 4, nullptr), 0u);
   EXPECT_EQ(quern_sgemm_workspace(4, huge, 4, nullptr), 0u);
   // Neighbours that do not overlap.

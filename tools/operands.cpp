@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "operands.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -10,8 +10,8 @@ import sys
 import time
 
 try:
-    import numpy
     import ncnn
+    import numpy
 except ImportError as error:
     print(f"python3 cannot import {error.name}")
     sys.exit(3)

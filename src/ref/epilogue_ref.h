@@ -59,8 +59,8 @@ void write(const quern_problem& p, const quern_args& args, int channel, int64_t 
       from += at[axis] * p.residual.stride[axis];
     }
     const int64_t k = at[channel];
-    double y =
-        e.alpha * (e.scale ? static_cast<double>(scale[k]) : 1) * sum(at) + (e.bias ? static_cast<double>(bias[k]) : 0);
+    double y = e.alpha * (e.scale ? static_cast<double>(scale[k]) : 1) * sum(at) +
+               (e.bias ? static_cast<double>(bias[k]) : -0.0);  // y - 0 keeps the sign of a zero
     const double add = e.residual != QUERN_RESIDUAL_NONE ? e.beta * static_cast<double>(residual[from]) : 0;
     if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
     y = activate(y, e, e.activation == QUERN_PRELU ? static_cast<double>(slope[k]) : 0);

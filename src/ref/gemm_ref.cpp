@@ -13,6 +13,7 @@ namespace {
 template <class T>
 void gemm(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
   write<T>(p, args, 4, first, last, [&](const int64_t* at) {
+    if (p.src.size[4] == 0) return 0.0;  // src and weights may be NULL then
     const T* row = static_cast<const T*>(args.src) + at[0] * p.src.stride[0] + at[3] * p.src.stride[3];
     const T* column = static_cast<const T*>(args.weights) + at[4] * p.weights.stride[4];
     double sum = 0;

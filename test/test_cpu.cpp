@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+//
+// What the library says about this CPU, against what cpuinfo and the system say.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "machine.h"
+#include "prepared.h"
+
+#if __has_include(<cpuinfo.h>)
+#include <cpuinfo.h>
+#define HAS_CPUINFO
+#endif
+
+namespace quern {
+namespace {
+
+TEST(Cpu, EqualsCpuinfo) {
+#ifndef HAS_CPUINFO
+  GTEST_SKIP() << "libcpuinfo-dev is not installed";
+#elif defined(__x86_64__)
+  if (!cpuinfo_initialize()) GTEST_SKIP() << "cpuinfo does not know this system";
+  const quern_cpu cpu = this_cpu();
+  EXPECT_EQ((cpu.isa & QUERN_ISA_AVX2) != 0, cpuinfo_has_x86_avx2() && cpuinfo_has_x86_fma3());
+  EXPECT_EQ((cpu.isa & QUERN_ISA_AVX512) != 0, cpuinfo_has_x86_avx512f() && cpuinfo_has_x86_avx512bw() &&
+                                                   cpuinfo_has_x86_avx512dq() && cpuinfo_has_x86_avx512vl());
+  // Where both know a cache; a VM may hide it from either.
+  const auto same = [](uint64_t ours, const cpuinfo_cache* theirs, const char* name) {
+    if (ours && theirs && theirs->size) {
+      EXPECT_EQ(ours, theirs->size) << name;
+    }
+  };
+  same(cpu.l1_bytes, cpuinfo_get_l1d_cache(0), "L1");
+  same(cpu.l2_bytes, cpuinfo_get_l2_cache(0), "L2");
+#endif
+}
+
+// The system's list has what the kernel saves on a context switch, which CPUID alone does not tell.
+TEST(Cpu, EqualsTheSystemsFlags) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && line.rfind("flags", 0) != 0) {
+  }
+  if (line.rfind("flags", 0) != 0) GTEST_SKIP() << "/proc/cpuinfo has no flags";
+  std::istringstream words(line.substr(line.find(':') + 1));
+  std::vector<std::string> flags;
+  for (std::string word; words >> word;) flags.push_back(word);
+  const auto all = [&](std::initializer_list<const char*> wanted) {
+    for (const char* w : wanted)
+      if (std::find(flags.begin(), flags.end(), w) == flags.end()) return false;
+    return true;
+  };
+  const uint64_t isa = this_cpu().isa;
+  EXPECT_EQ((isa & QUERN_ISA_AVX2) != 0, all({"avx2", "fma"}));
+  EXPECT_EQ((isa & QUERN_ISA_AVX512) != 0, all({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}));
+}
+
+TEST(Cpu, CoresAreThoseOfTheAffinityMask) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) GTEST_SKIP() << "more CPUs than cpu_set_t holds";
+  EXPECT_GE(this_cpu().cores, 1u);
+  EXPECT_LE(this_cpu().cores, static_cast<uint32_t>(sysconf(_SC_NPROCESSORS_CONF)));
+}
+
+TEST(Cpu, UnknownCachesAreAssumedSmall) {
+  quern_cpu cpu = {};
+  cpu.size = sizeof cpu;
+  const machine m = machine_of(cpu);
+  EXPECT_GT(m.l1, 0u);
+  EXPECT_GT(m.l2, m.l1);
+  EXPECT_GE(m.l3, m.l2);
+  EXPECT_EQ(m.cores, 1u);
+  EXPECT_EQ(m.isa, 0u);
+  cpu.l1_bytes = 48 << 10, cpu.l2_bytes = 2 << 20, cpu.l3_bytes = 1 << 20;  // an L3 smaller than L2 is a mistake
+  EXPECT_EQ(machine_of(cpu).l1, 48u << 10);
+  EXPECT_EQ(machine_of(cpu).l3, 2u << 20);
+}
+
+TEST(Cpu, GetTakesStructsOfOtherVersions) {
+  quern_error error = {};
+  for (const uint32_t size : {0u, 4u, 7u, 1u << 20}) {
+    quern_cpu cpu = {};
+    cpu.size = size;
+    EXPECT_EQ(quern_cpu_get(&cpu, &error), QUERN_INVALID);
+    EXPECT_STREQ(error.field, "out");
+    EXPECT_EQ(error.value, size);
+    EXPECT_EQ(cpu.cores, 0u);
+  }
+  EXPECT_EQ(quern_cpu_get(nullptr, &error), QUERN_INVALID);
+  struct {
+    quern_cpu cpu;
+    uint64_t tail;
+  } later = {{}, 5};
+  later.cpu.size = sizeof later;
+  ASSERT_EQ(quern_cpu_get(&later.cpu, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(later.tail, 0u);
+  EXPECT_GE(later.cpu.cores, 1u);
+  quern_cpu shorter = {};
+  shorter.size = offsetof(quern_cpu, l2_bytes);
+  shorter.l2_bytes = 77;
+  ASSERT_EQ(quern_cpu_get(&shorter, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(shorter.l2_bytes, 77u) << "written past the caller's struct";
+}
+
+TEST(Cpu, IsaNames) {
+  EXPECT_STREQ(quern_isa_name(QUERN_ISA_AVX2), "avx2");
+  EXPECT_STREQ(quern_isa_name(QUERN_ISA_AVX512), "avx512");
+  for (const uint64_t none :
+       {uint64_t{0}, uint64_t{QUERN_ISA_AVX2 | QUERN_ISA_AVX512}, uint64_t{1} << 63, ~uint64_t{0}})
+    EXPECT_EQ(quern_isa_name(none), nullptr);
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+//
+// The same bits: however often, on any number of threads in any order, alone or within a batch, with any
+// tile, ISA and algorithm.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compare.h"
+#include "fuzz.h"
+#include "shapes.h"
+
+namespace quern::test {
+namespace {
+
+// Real threads take the tasks in a random order.
+struct shuffled_pool {
+  uint32_t threads;
+  std::mt19937 random{1};
+
+  static void parallel_for(void* self, size_t count, void (*task)(void*, size_t), void* arg) {
+    shuffled_pool& pool = *static_cast<shuffled_pool*>(self);
+    std::vector<size_t> order(count);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), pool.random);
+    std::atomic<size_t> next{0};
+    std::vector<std::thread> team;
+    for (uint32_t t = 0; t < pool.threads; ++t)
+      team.emplace_back([&] {
+        for (size_t i; (i = next++) < count;) task(arg, order[i]);
+      });
+    for (std::thread& t : team) t.join();
+  }
+};
+
+// This thread takes them all, the last one first.
+void backwards(void*, size_t count, void (*task)(void*, size_t), void* arg) {
+  while (count-- > 0) task(arg, count);
+}
+
+// Large enough for several threads to be worth using.
+std::vector<quern_problem> large_problems() {
+  const shape shapes[] = {
+      {.c = 32, .k = 64, .image = {1, 24, 25}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
+      {.n = 3, .c = 40, .k = 24, .groups = 3, .image = {1, 29, 17}, .filter = {1, 3, 3}, .stride = {1, 2, 1}},
+      {.c = 300, .k = 200, .image = {1, 7, 9}},
+      {.c = 1, .k = 1, .groups = 150, .image = {1, 30, 31}, .filter = {1, 5, 5}, .begin = {0, 2, 2}, .end = {0, 2, 2}},
+      {.op = QUERN_CONV_TRANSPOSED,
+       .c = 40,
+       .k = 20,
+       .image = {1, 20, 21},
+       .filter = {1, 4, 4},
+       .stride = {1, 2, 2},
+       .begin = {0, 1, 1},
+       .end = {0, 1, 1}},
+  };
+  std::vector<quern_problem> list;
+  for (const shape& s : shapes)
+    for (quern_layout layout : layouts) {
+      quern_problem p = problem_of(s, layout, layout);
+      p.epilogue.bias = 1;
+      p.epilogue.activation = QUERN_SILU;
+      list.push_back(completed(p));
+    }
+  list.push_back(completed(quern_gemm(QUERN_F32, 90, 110, 1100)));
+  return list;
+}
+
+operands uniform(const quern_problem& p, dice& d) {
+  const numbers number = [&] { return d.uniform(-1, 1); };
+  return {p, edge::back, number, number};
+}
+
+TEST(repeat, any_number_of_threads_in_any_order) {
+  dice d(1);
+  const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  uint32_t most = 0;
+  for (const quern_problem& p : large_problems()) {
+    const operands in = uniform(p, d);
+    for (const quern_candidate& c : usable_candidates(p)) {
+      const solution alone = solve(p, in, c.algorithm, c.kernel);
+      for (uint32_t threads : {2u, 3u, cores + 7}) {
+        shuffled_pool pool = {threads};
+        way how = {.threads = threads, .parallel_for = shuffled_pool::parallel_for, .self = &pool};
+        const solution together = solve(p, in, c.algorithm, c.kernel, how);
+        ASSERT_TRUE(agree_in_bits(p, alone, together)) << threads << " threads";
+        how.parallel_for = backwards;
+        ASSERT_TRUE(agree_in_bits(p, alone, solve(p, in, c.algorithm, c.kernel, how))) << "backwards";
+        ASSERT_LE(together.plan.threads, threads);
+        most = std::max(most, together.plan.threads);
+      }
+    }
+  }
+  EXPECT_GT(most, 3u) << "no plan found more than three threads worth using";
+}
+
+// A pool may bring fewer threads than the plan was made for.
+TEST(repeat, fewer_threads_than_planned) {
+  dice d(2);
+  for (const quern_problem& p : large_problems()) {
+    const operands in = uniform(p, d);
+    for (const quern_candidate& c : usable_candidates(p)) {
+      const solution alone = solve(p, in, c.algorithm, c.kernel);
+      const way how = {.threads = 5};  // without parallel_for
+      ASSERT_TRUE(agree_in_bits(p, alone, solve(p, in, c.algorithm, c.kernel, how)));
+    }
+  }
+}
+
+TEST(repeat, an_image_alone_or_within_a_batch) {
+  dice d(3);
+  for (quern_problem p : large_problems()) {
+    p.src.size[0] = 5;
+    for (quern_tensor* t : {&p.src, &p.dst}) std::fill_n(t->stride, 5, 0);
+    p.dst.size[0] = 5;
+    p = completed(p);
+    const operands in = uniform(p, d);
+    quern_problem one = p;
+    one.src.size[0] = one.dst.size[0] = 1;
+    for (const quern_candidate& c : usable_candidates(p)) {
+      const solution batch = solve(p, in, c.algorithm, c.kernel);
+      ASSERT_EQ(batch.failure, "");
+      for (int64_t n : {0, 4}) {
+        operands image(
+            one, edge::back, [] { return 0.0f; }, [] { return 0.0f; });
+        guarded<float> src(static_cast<size_t>(extent(one.src)), edge::back);
+        std::copy_n(in.src.data() + n * p.src.stride[0], src.size(), src.data());
+        image.src = std::move(src);
+        const auto same = [](guarded<float>& to, const guarded<float>& from) {
+          to = guarded<float>(from.size(), edge::back);
+          std::copy(from.begin(), from.end(), to.begin());
+        };
+        same(image.weights, in.weights), same(image.bias, in.bias);
+        const solution alone = solve(one, image, c.algorithm, c.kernel);
+        ASSERT_EQ(alone.failure, "");
+        const float* within = batch.dst.data() + static_cast<size_t>(n) * alone.dst.size();
+        ASSERT_EQ(memcmp(within, alone.dst.data(), alone.dst.size() * sizeof(float)), 0)
+            << "image " << n << ", " << c.algorithm << " " << c.kernel << "\n"
+            << text(p);
+      }
+    }
+  }
+}
+
+// Direct, depthwise and im2col with every tile of AVX2 and AVX-512: all candidates say QUERN_REPEAT_ISA.
+TEST(repeat, every_candidate_gives_the_same_bits) {
+  dice d(4);
+  std::vector<quern_problem> problems = large_problems();
+  for (int i = 0; i < 150; ++i) problems.push_back(random_problem(d));
+  for (const quern_problem& p : problems) {
+    const operands in = uniform(p, d);
+    const std::vector<quern_candidate> list = usable_candidates(p);
+    const solution first = solve(p, in, list[0].algorithm, list[0].kernel);
+    for (const quern_candidate& c : list) {
+      ASSERT_GE(c.repeat, QUERN_REPEAT_ISA);
+      ASSERT_TRUE(agree_in_bits(p, first, solve(p, in, c.algorithm, c.kernel)))
+          << list[0].algorithm << " " << list[0].kernel << " differs";
+    }
+  }
+}
+
+TEST(repeat, a_hundred_runs) {
+  dice d(5);
+  const quern_problem p = large_problems()[0];
+  const operands in = uniform(p, d);
+  for (const quern_candidate& c : usable_candidates(p)) {
+    const solution first = solve(p, in, c.algorithm, c.kernel);
+    std::vector<char> packed_memory(first.plan.packed_bytes + QUERN_ALIGN),
+        memory(first.plan.workspace_bytes + QUERN_ALIGN);
+    const auto aligned = [](std::vector<char>& m) {
+      return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(m.data()) + QUERN_ALIGN - 1) / QUERN_ALIGN *
+                                     QUERN_ALIGN);
+    };
+    quern_error error = {};
+    quern_args args = in.args();
+    ASSERT_EQ(
+        quern_pack(&first.plan, in.weights.data(), aligned(packed_memory), first.plan.packed_bytes, nullptr, &error),
+        QUERN_OK)
+        << error.text;
+    args.weights = aligned(packed_memory);
+    quern_exec exec = {};
+    exec.size = sizeof exec, exec.workspace = aligned(memory), exec.workspace_bytes = first.plan.workspace_bytes;
+    std::vector<float> dst(first.dst.size());
+    args.dst = dst.data();
+    std::vector<float> before;
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(quern_run(&first.plan, &args, &exec, &error), QUERN_OK) << error.text;
+      if (i == 0) before = dst;
+      ASSERT_EQ(memcmp(before.data(), dst.data(), dst.size() * sizeof(float)), 0) << "run " << i << ", " << c.kernel;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quern::test
