@@ -140,7 +140,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   if (filter_taps(g) > stack_taps)
     b.workspace_bytes = uint64_t(up(filter_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
   const int64_t rows = std::max<int64_t>(1, most_rows(g));
-  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * g.stride[1]);
+  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
   const bool streams_weights = k * g.k * 4 > l2;  // then they pass once, over as much image as there is
   int64_t band = streams_weights ? rows : std::clamp<int64_t>(l2 / 3 / image_row, 1, rows);
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());

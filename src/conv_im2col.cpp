@@ -53,10 +53,10 @@ bool pointwise(const geometry& g) {
 uint32_t flags_of(const quern_problem& p, const geometry& g) {
   uint32_t f = 0;
   if (g.dst[1] == 1 && (!p.epilogue.residual || g.residual[1] == 1)) f |= channels_across;
-  const int64_t out_step = g.transposed ? g.stride[2] : 1;
+  const int64_t out_step = g.phases(2);
   if (!(f & channels_across) && (out_step * g.dst[4] != 1 || (p.epilogue.residual && out_step * g.residual[4] != 1)))
     f |= scattered;
-  if (pointwise(g) && (f & channels_across ? g.src[1] == 1 : g.src[4] * g.stride[2] == 1)) f |= in_place;
+  if (pointwise(g) && (f & channels_across ? g.src[1] == 1 : (g.src[4] == 1 && g.stride[2] == 1))) f |= in_place;
   return f;
 }
 
@@ -94,7 +94,7 @@ static double compute_cycles(const geometry& g, const kernel& row, const blockin
   // Packing writes every element once per block of channels: about a vector of four in two cycles, more
   // where layouts cross.
   if (!(b.word[flags] & in_place)) {
-    const bool straight = across ? g.src[1] == 1 : g.src[4] * g.stride[2] == 1;
+    const bool straight = across ? g.src[1] == 1 : (g.src[4] == 1 && g.stride[2] == 1);
     cycles += k * double(x.pixels) * b.word[channel_blocks] * (straight ? 0.25 : 0.75);
   }
   if (b.word[flags] & scattered) cycles += double(rows * columns);

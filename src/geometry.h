@@ -69,7 +69,8 @@ struct axis {
 };
 
 inline axis forward_axis(int64_t in, int64_t out, int64_t filter, int64_t stride, int64_t dilation, int64_t pad) {
-  return {0, 1, out, -pad, stride, in, filter, dilation, 0, 1};
+  // One output takes no step: a stride beyond the image is not to be multiplied with anything.
+  return {0, 1, out, -pad, out > 1 ? stride : 1, in, filter, dilation, 0, 1};
 }
 
 // The inverse of a modulo m, to which a is coprime (Euclid's algorithm).
@@ -89,8 +90,8 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
                             int64_t rho) {
   axis a = {};
   a.out_begin = ((rho - pad) % stride + stride) % stride;
-  a.out_step = stride;
   a.out_count = a.out_begin < out ? up(out - a.out_begin, stride) : 0;
+  a.out_step = a.out_count > 1 ? stride : 1;
   a.in_step = 1;
   a.in_size = in;
   a.tap_step = 1;

@@ -126,12 +126,12 @@ quern_status quern_host_create(quern_host** out, uint32_t threads, uint32_t flag
   return QUERN_OK;
 }
 
-uint32_t quern_host_threads(const quern_host* host) noexcept { return host->threads; }
+uint32_t quern_host_threads(const quern_host* host) noexcept { return host ? host->threads : 1; }
 
 void quern_host_attach(quern_host* host, quern_exec* exec) noexcept {
-  exec->parallel_for = parallel_for;
+  exec->parallel_for = host ? parallel_for : nullptr;
   exec->self = host;
-  exec->threads = host->threads;
+  exec->threads = quern_host_threads(host);
 }
 
 void quern_host_destroy(quern_host* host) noexcept {

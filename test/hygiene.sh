@@ -5,7 +5,7 @@
 #
 #   hygiene.sh objects NM READELF FILE...       kernel objects leave nothing that the linker could share
 #   hygiene.sh shared NM READELF FILE PREFIX    what a shared library exports and needs
-#   hygiene.sh needs READELF FILE               a program or library needs libc and libm alone
+#   hygiene.sh needs READELF FILE               a program or library needs libc, libm and Quern alone
 #   hygiene.sh archive NM FILE PREFIX OTHER     a renamed archive, which must not clash with one called OTHER
 #   hygiene.sh table SRC KERNELS_INC FOLDER...  kernel files of these backends are the table, and the table them
 #   hygiene.sh size FILE BYTES                  a file is at most so large
@@ -49,7 +49,7 @@ check_needs() {
   dynamic=$("$1" --dynamic --wide "$2") || complain "$2: $1 failed"
   for library in $(echo "$dynamic" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
     case $library in
-      libc.so* | libm.so* | ld-linux*) ;;
+      libc.so* | libm.so* | ld-linux* | libquern.so*) ;;
       *) complain "$2 needs $library" ;;
     esac
   done

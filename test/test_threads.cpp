@@ -256,6 +256,19 @@ TEST_F(Threads, PlanningAndPackingAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(ThreadsOfNoPool, AreThisThread) {
+  EXPECT_EQ(quern_host_threads(nullptr), 1u);
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.threads = 7, exec.parallel_for = loops[0].run, exec.self = &exec, exec.workspace_bytes = 5;
+  quern_host_attach(nullptr, &exec);
+  EXPECT_EQ(exec.threads, 1u);
+  EXPECT_EQ(exec.parallel_for, nullptr);
+  EXPECT_EQ(exec.self, nullptr);
+  EXPECT_EQ(exec.workspace_bytes, 5u) << "more than the threads was touched";
+  quern_host_destroy(nullptr);
+}
+
 TEST_F(Threads, ManyCallersOnOnePool) {
   quern_host* host = nullptr;
   ASSERT_EQ(quern_host_create(&host, 3, 0, nullptr), QUERN_OK);

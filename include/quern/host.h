@@ -34,11 +34,11 @@ QUERN_API uint32_t quern_host_cpus(void) QUERN_NOEXCEPT;
 QUERN_API quern_status quern_host_create(quern_host** host, uint32_t threads, uint32_t flags,
                                          quern_error*) QUERN_NOEXCEPT;
 
-/* Threads of the pool, the calling one included. */
+/* Threads of the pool, the calling one included; 1 for NULL. */
 QUERN_API uint32_t quern_host_threads(const quern_host*) QUERN_NOEXCEPT;
 
-/* Puts the pool into an exec: parallel_for, self and threads; touches nothing else.  The exec and its
- * copies hold the pool's address: it must outlive their last use.
+/* Puts the pool (NULL: this thread alone) into an exec: parallel_for, self and threads, nothing else.  The
+ * exec and its copies hold the pool's address: it must outlive their last use.
  *
  * Any number of threads may run on one pool at a time.  Their parallel_for calls take turns, each with all
  * threads; programs that want calls to overlap take a pool each.  A task that calls parallel_for of its own

@@ -185,7 +185,9 @@ enum {
  *                    p = (h - 1) * stride + dilation * (r - 1) + 1 - pad_begin - pad_end + output_padding
  *   GEMM             src n 1 1 m c, weights 1 1 1 c k, dst n 1 1 m k: rows along h, columns along w
  *
- * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). */
+ * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
+ * Padding adds nothing; but conv_im2col multiplies its zeros, so there an infinite or NaN weight beside
+ * padding gives NaN, where the other algorithms leave the tap out. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
@@ -353,7 +355,7 @@ QUERN_API quern_status quern_candidate_explain(const quern_candidate*, char* out
                                                quern_error*) QUERN_NOEXCEPT;
 
 /* The choice, ready to run: a plain value, valid in the process that made it; copy it freely.  The
- * named fields are for reading. */
+ * named fields are for reading: a plan that was changed is refused. */
 typedef struct quern_plan {
   uint32_t       size;      /* sizeof(quern_plan); set by quern_plan_make                           */
   uint32_t       threads;   /* worth using; run() never uses more                                   */

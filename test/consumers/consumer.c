@@ -41,7 +41,8 @@ int main(void) {
   if (quern_host_create(&host, 2, 0, &error) != QUERN_OK) goto failed;
   quern_host_attach(host, &exec);
 #endif
-  if (plan.packed_bytes && quern_pack(&plan, weights, packed, plan.packed_bytes, &exec, &error) != QUERN_OK) goto failed;
+  if (plan.packed_bytes && quern_pack(&plan, weights, packed, plan.packed_bytes, &exec, &error) != QUERN_OK)
+    goto failed;
   args.src = src;
   args.weights = plan.packed_bytes ? packed : weights;
   args.dst = dst;
