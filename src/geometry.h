@@ -165,7 +165,17 @@ inline phase phase_of(const geometry& g, int64_t index) {
   return {g.axis_of(0, index / (w * h)), g.axis_of(1, index / w % h), g.axis_of(2, index % w)};
 }
 
-inline geometry geometry_of(const quern_problem& p) {
+inline bool has_elements(const quern_tensor& t) {
+  for (int64_t size : t.size)
+    if (size == 0) return false;
+  return true;
+}
+
+inline geometry geometry_of(const quern_problem& problem) {
+  quern_problem p = problem;
+  // Memory that holds nothing may be NULL: no stride leads anywhere from there.
+  if (!has_elements(p.src)) std::fill_n(p.src.stride, 5, 0);
+  if (!has_elements(p.weights)) std::fill_n(p.weights.stride, 5, 0);
   geometry g = {};
   if (p.op == QUERN_GEMM) {
     g.n = p.src.size[0], g.c = p.src.size[4], g.k = p.dst.size[4], g.groups = 1;

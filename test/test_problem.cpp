@@ -227,7 +227,7 @@ TEST(problem_complete, takes_structs_of_other_versions) {
   EXPECT_EQ(longer.p.dst.size[3], 14);
   longer.tail[63] = 1;
   EXPECT_EQ(quern_problem_complete(&longer.p, &longer.p, &error), QUERN_MISMATCH);
-  EXPECT_STREQ(error.field, "problem");
+  EXPECT_STREQ(error.field, "problem.size");
 
   // A shorter struct: what lies behind it is neither read nor written.
   quern_problem p = conv();
@@ -242,7 +242,7 @@ TEST(problem_complete, takes_structs_of_other_versions) {
     p = conv();
     p.size = size;
     EXPECT_EQ(quern_problem_complete(&p, &p, &error), QUERN_INVALID) << size;
-    EXPECT_STREQ(error.field, "problem");
+    EXPECT_STREQ(error.field, "problem.size");
   }
 }
 
