@@ -13,7 +13,7 @@
 namespace quern {
 namespace {
 
-enum word { band_rows, bands, block_channels, blocks };
+enum word { bands, block_channels, blocks };
 
 constexpr int64_t most_rows = 64;  // of a filter: their offsets are kept on the stack
 
@@ -66,8 +66,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   b.word[block_channels] = block * row.vector;
   b.word[blocks] = up(vectors, block);
-  b.word[band_rows] = std::max<int64_t>(1, rows / up(wanted, fixed));
-  b.word[bands] = up(rows, b.word[band_rows]);
+  b.word[bands] = std::min(rows, up(wanted, fixed));
   return b;
 }
 
@@ -77,7 +76,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   const double bytes =
       4.0 * double(g.n * g.groups) * double(g.in[0] * g.in[1] * g.in[2] + 2 * g.out[0] * g.out[1] * g.out[2]);
   const double traffic = bytes / (bytes > double(m.l2) ? 8 : 24);
-  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, b.workers),
+  return {shared_ns((std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz, b.workers),
           cycles * 4 * row.vector};
 }
 
@@ -110,7 +109,9 @@ void run(const job& j, const execution& e) {
     for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
     const int64_t channel = block * word[block_channels];
     const cut strips(ph.w.out_count, j.row.mr);
-    const int64_t last = std::min(ph.h.out_count, (band + 1) * word[band_rows]);
+    const cut lines = cut::into(ph.h.out_count, word[bands]);
+    if (band >= lines.tiles) return;  // a phase of few lines
+    const int64_t last = lines.begin(band) + lines.rows(band);
     gemm_tap rows[most_rows];
     depthwise_f32 call = {};
     call.n = std::min(word[block_channels], g.groups - channel);
@@ -126,7 +127,7 @@ void run(const job& j, const execution& e) {
     call.channel = channel;
     call.residual_pixel = ph.w.out_step * g.residual[4];
     for (int64_t d = 0; d < ph.d.out_count; ++d)
-      for (int64_t y = band * word[band_rows]; y < last; ++y) {
+      for (int64_t y = lines.begin(band); y < last; ++y) {
         const range td = ph.d.taps_at(d), th = ph.h.taps_at(y);
         call.rows = td.count() * th.count();
         for (int64_t i = 0; i < int64_t(call.rows); ++i) {
@@ -135,7 +136,7 @@ void run(const job& j, const execution& e) {
                       (ph.h.in_begin + y * ph.h.in_step + r * ph.h.tap_step) * g.src[3];
           rows[i].b = (t * ph.h.taps + r) * ph.w.taps * g.groups;
         }
-        const auto line = [&](const int64_t* stride) {
+        const auto place = [&](const int64_t* stride) {
           return n * stride[0] + channel + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
                  (ph.h.out_begin + y * ph.h.out_step) * stride[3] + ph.w.out_begin * stride[4];
         };
@@ -144,10 +145,10 @@ void run(const job& j, const execution& e) {
           call.m = strips.rows(i);
           call.begin = -input, call.end = g.in[2] - input;
           call.origin = input * g.src[4];
-          call.dst = static_cast<float*>(e.args.dst) + line(g.dst) + x * int64_t(call.dst_pixel);
+          call.dst = static_cast<float*>(e.args.dst) + place(g.dst) + x * int64_t(call.dst_pixel);
           if (epilogue.residual)
             call.residual =
-                static_cast<const float*>(e.args.residual) + line(g.residual) + x * int64_t(call.residual_pixel);
+                static_cast<const float*>(e.args.residual) + place(g.residual) + x * int64_t(call.residual_pixel);
           j.row.depthwise(call);
         }
       }

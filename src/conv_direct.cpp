@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-enum word { band_rows, bands, block_panels, blocks, chunk_k };
+enum word { bands, block_panels, blocks, chunk_k };
 
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
 
@@ -141,21 +141,20 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
     b.workspace_bytes = uint64_t(up(filter_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
   const int64_t rows = std::max<int64_t>(1, most_rows(g));
   const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
-  const bool streams_weights = k * g.k * 4 > l2;  // then they pass once, over as much image as there is
-  int64_t band = streams_weights ? rows : std::clamp<int64_t>(l2 / 3 / image_row, 1, rows);
+  const bool streams_weights = k * g.k * 4 > l2 / 2;  // then they pass once, over as much image as there is
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
-  const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
+  int64_t parts = streams_weights ? 1 : up(rows, std::clamp<int64_t>(l2 / 3 / image_row, 1, rows));
   int64_t channel_blocks = 1;
-  if (fixed * up(rows, band) < wanted) {
+  // Several items for each worker, so that fast ones help; but bands of a few rows are mostly border.
+  const int64_t wanted = b.workers > 1 ? b.workers * (streams_weights || fixed * rows >= 16 * b.workers ? 4 : 1) : 1;
+  if (fixed * parts < wanted) {
     // Too few items: weights that stream are split over threads, else rows are, then both.
     if (streams_weights) channel_blocks = std::min(panels.count(), up(wanted, fixed));
-    const int64_t want_bands = up(wanted, fixed * channel_blocks);
-    band = std::min(band, std::max<int64_t>(1, rows / want_bands));
-    if (fixed * channel_blocks * up(rows, band) < wanted)
-      channel_blocks = std::min(std::max<int64_t>(panels.count(), 1), up(wanted, fixed * up(rows, band)));
+    parts = std::min(rows, std::max(parts, up(wanted, fixed * channel_blocks)));
+    if (fixed * channel_blocks * parts < wanted)
+      channel_blocks = std::min(std::max<int64_t>(panels.count(), 1), up(wanted, fixed * parts));
   }
-  b.word[band_rows] = band;
-  b.word[bands] = up(rows, b.word[band_rows]);
+  b.word[bands] = channel_blocks > 1 ? parts : std::min(rows, up(parts, b.workers) * b.workers);
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), std::max<int64_t>(1, channel_blocks)));
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
   return b;
@@ -170,7 +169,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   const double weights = double(b.packed_bytes);
   const double traffic = (weights > double(m.l2) ? weights * b.word[bands] * double(g.n) / 8 : 0) +
                          (image / b.word[bands] > double(m.l2) / 2 ? image * reads / 8 : image / 8);
-  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, b.workers),
+  return {shared_ns((std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz, b.workers),
           cycles * 4 * row.vector};
 }
 
@@ -254,8 +253,9 @@ void run(const job& j, const execution& e) {
     const phase ph = phase_of(g, f);
     int64_t before = 0;
     for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
-    const range band = {std::min<int64_t>(b * word[band_rows], ph.h.out_count),
-                        std::min<int64_t>((b + 1) * word[band_rows], ph.h.out_count)};
+    const cut rows = cut::into(ph.h.out_count, word[bands]);
+    if (b >= rows.tiles) return;  // a phase of few rows
+    const range band = {rows.begin(b), rows.begin(b) + rows.rows(b)};
     const int64_t last = std::min<int64_t>(panels.count(), (block + 1) * word[block_panels]);
     for (int64_t panel = block * word[block_panels]; panel < last; ++panel) {
       const int64_t channel = group * g.k + panel * j.row.nr;

@@ -159,7 +159,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
   const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
   const double traffic = ((weights > double(m.l2) ? weights * passes : 0) + image + output) / 8;
-  return {(std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz / std::max(1u, b.workers),
+  return {shared_ns((std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz, b.workers),
           cycles * 4 * row.vector};
 }
 

@@ -13,30 +13,44 @@
 
 namespace quern {
 
-// Calls body(item, workspace of the worker) for every item below `items`.  Workers claim items one by one,
-// so slow cores take fewer; which worker takes which item never changes a result.
+// Calls body(item, workspace of the worker) for every item below `items`.  Every worker has a share of
+// neighbouring items, the same ones in every run, so that what they touch stays in its caches; who is done
+// helps the others, so that slow cores do fewer.  Which worker takes which item never changes a result.
 template <class Body>
 void for_each_item(const job& j, const execution& e, int64_t items, Body body) {
-  const size_t workers = std::min<int64_t>(e.workers, items);
+  const int64_t workers = std::min<int64_t>(e.workers, items);
   if (workers <= 1) {
     for (int64_t i = 0; i < items; ++i) body(i, e.workspace);
     return;
   }
-  struct shared {
+  struct alignas(64) share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  constexpr int64_t most_shares = 64;  // of more workers, some share one
+  struct {
     Body& body;
     char* workspace;
     uint64_t bytes;
-    int64_t items;
-    std::atomic<int64_t> next{0};
-  } s{body, e.workspace, j.blocks.workspace_bytes, items};
+    int64_t count;
+    share shares[most_shares];
+  } all = {body, e.workspace, j.blocks.workspace_bytes, std::min(workers, most_shares), {}};
+  for (int64_t i = 0; i < all.count; ++i) {
+    all.shares[i].next.store(items / all.count * i + std::min(i, items % all.count), std::memory_order_relaxed);
+    all.shares[i].end = items / all.count * (i + 1) + std::min(i + 1, items % all.count);
+  }
   e.exec->parallel_for(
       e.exec->self, workers,
       [](void* arg, size_t worker) {
-        shared& all = *static_cast<shared*>(arg);
-        char* workspace = all.workspace + worker * all.bytes;
-        for (int64_t i; (i = all.next.fetch_add(1, std::memory_order_relaxed)) < all.items;) all.body(i, workspace);
+        auto& work = *static_cast<decltype(all)*>(arg);
+        char* workspace = work.workspace + worker * work.bytes;
+        for (int64_t i = 0; i < work.count; ++i) {
+          share& from = work.shares[(int64_t(worker) + i) % work.count];
+          for (int64_t item; (item = from.next.fetch_add(1, std::memory_order_relaxed)) < from.end;)
+            work.body(item, workspace);
+        }
       },
-      &s);
+      &all);
 }
 
 inline refusal too_many_phases(const geometry& g) {
@@ -69,11 +83,15 @@ inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
 // Cuts `count` rows into tiles of at most `most`, all of nearly the same height.
 struct cut {
   int64_t count, tiles, height, taller;  // `taller` tiles are one row higher
-  cut(int64_t rows, int64_t most) : count(rows), tiles(up(rows, most)), height(0), taller(0) {
-    if (tiles) height = rows / tiles, taller = rows % tiles;
-  }
+  cut(int64_t rows, int64_t most) : cut(rows, up(rows, most), 0) {}
+  static cut into(int64_t rows, int64_t parts) { return {rows, std::min(rows, parts), 0}; }
   int64_t begin(int64_t i) const { return i * height + std::min(i, taller); }
   int64_t rows(int64_t i) const { return height + (i < taller); }
+
+ private:
+  cut(int64_t rows, int64_t parts, int) : count(rows), tiles(parts), height(0), taller(0) {
+    if (tiles) height = rows / tiles, taller = rows % tiles;
+  }
 };
 
 // Core cycles of one call of a gemm_f32 microkernel, on a core with two vector FMA units of latency four
@@ -87,10 +105,21 @@ inline double tile_cycles(const kernel& row, double m, double n, double k) {
 // Clock that predictions assume, cycles a nanosecond.  A common factor: it moves no choice.
 constexpr double clock_ghz = 3.5;
 
+// What a parallel_for costs: waking threads that wait, and waiting for the last one.
+inline double parallel_ns(uint32_t workers) { return workers <= 1 ? 0 : 6000 + 500.0 * workers; }
+
+// Time of `ns` of work on so many workers.
+inline double shared_ns(double ns, uint32_t workers) {
+  const uint32_t n = std::max(1u, workers);
+  return ns / n + parallel_ns(n);
+}
+
+// More workers only where they gain a tenth.
 inline uint32_t useful_workers(double ns, uint32_t threads) {
-  // Waking a thread costs microseconds; a worker must have twenty of them to do.
-  const double most = std::max(1.0, ns / 20000);
-  return uint32_t(std::min<double>(std::clamp(threads, 1u, 1u << 16), most));
+  uint32_t best = 1;
+  for (uint32_t n = 2; n <= std::min(threads, 1024u); ++n)
+    if (shared_ns(ns, n) < 0.9 * shared_ns(ns, best)) best = n;
+  return best;
 }
 
 }  // namespace quern
