@@ -2,7 +2,7 @@
 #include "peak.h"
 
 #include <algorithm>
-#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -110,27 +110,33 @@ loop widest(int bits) {
 // Keeps the compiler from dropping what computes `value`.
 void use(float value) { asm volatile("" : : "r"(value)); }
 
-// Wall time of all threads running `rounds` each, from the moment that all of them are there.
-double timed(const loop& what, int threads, int64_t rounds) {
-  if (threads == 1) {
-    const auto begin = clock::now();
-    use(what.run(rounds));
-    return seconds(begin, clock::now());
-  }
-  std::atomic<int> waiting{threads};
+// The shortest of some wall times in which all threads ran `rounds` each, from the moment that all of them
+// were there.  They first spin for a while, side by side: a new thread may begin on its maker's core.
+double shortest(const loop& what, int threads, int64_t rounds) {
+  constexpr int samples = 5;
   std::vector<clock::time_point> begin(threads), end(threads);
+  std::barrier together(threads);
+  double best = 0;
   const auto body = [&](int id) {
-    waiting.fetch_sub(1);
-    while (waiting.load() > 0) std::this_thread::yield();
-    begin[id] = clock::now();
-    use(what.run(rounds));
-    end[id] = clock::now();
+    const auto start = clock::now();
+    while (threads > 1 && seconds(start, clock::now()) < 2e-2) use(what.run(500));
+    for (int sample = 0; sample < samples; ++sample) {
+      together.arrive_and_wait();
+      begin[id] = clock::now();
+      use(what.run(rounds));
+      end[id] = clock::now();
+      together.arrive_and_wait();
+      if (id != 0) continue;
+      const double took =
+          seconds(*std::min_element(begin.begin(), begin.end()), *std::max_element(end.begin(), end.end()));
+      if (best == 0 || took < best) best = took;
+    }
   };
   std::vector<std::thread> others;
   for (int id = 1; id < threads; ++id) others.emplace_back(body, id);
   body(0);
   for (std::thread& other : others) other.join();
-  return seconds(*std::min_element(begin.begin(), begin.end()), *std::max_element(end.begin(), end.end()));
+  return best;
 }
 
 }  // namespace
@@ -143,12 +149,7 @@ double fma_peak_gflops(int threads, int bits) {
   const auto begin = clock::now();
   while (seconds(begin, clock::now()) < 6e-4) rounds += 500, use(what.run(500));
   rounds = std::max<int64_t>(rounds / 2, 1000);
-  double best = 0;
-  for (int sample = 0; sample < 5; ++sample) {
-    const double took = timed(what, threads, rounds);
-    best = std::max(best, what.flops_per_round * static_cast<double>(rounds) * threads / took * 1e-9);
-  }
-  return best;
+  return what.flops_per_round * static_cast<double>(rounds) * threads / shortest(what, threads, rounds) * 1e-9;
 }
 
 double copy_gbytes_per_second(size_t bytes) {
