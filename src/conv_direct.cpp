@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, chunk_k };
+enum word { bands, block_panels, blocks, chunk_k, cycles };
 
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
 
@@ -130,7 +130,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const weight_panels panels = {g, row.nr, row.vector};
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
-  b.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
+  b.word[cycles] = int64_t(std::min(compute_cycles(g, row), 1e18));
+  b.workers = useful_workers(double(b.word[cycles]) / clock_ghz, threads);
 
   const int64_t l2 = int64_t(m.l2);
   const int64_t k = std::max<int64_t>(1, filter_taps(g) * g.c);
@@ -162,15 +163,15 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double cycles = compute_cycles(g, row);
+  const double compute = double(b.word[cycles]);
   // Every panel reads the image again; beyond L2 that is 8 bytes a cycle.
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
   const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr));
   const double weights = double(b.packed_bytes);
   const double traffic = (weights > double(m.l2) ? weights * b.word[bands] * double(g.n) / 8 : 0) +
                          (image / b.word[bands] > double(m.l2) / 2 ? image * reads / 8 : image / 8);
-  return {shared_ns((std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz, b.workers),
-          cycles * 4 * row.vector};
+  return {shared_ns((std::max(compute, traffic) + 0.15 * std::min(compute, traffic)) / clock_ghz, b.workers),
+          compute * 4 * row.vector};
 }
 
 double error_bound(const quern_problem& p) {

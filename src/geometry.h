@@ -96,9 +96,12 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
   a.in_size = in;
   a.tap_step = 1;
   a.filter_step = 1;
-  const int64_t gcd = std::gcd(stride, dilation), T = stride / gcd;
-  if (rho % gcd != 0) return a;
-  const int64_t t0 = rho / gcd % T * inverse(dilation / gcd % T, T) % T;
+  int64_t gcd = 1, T = stride, t0 = rho;
+  if (dilation != 1) {
+    gcd = std::gcd(stride, dilation), T = stride / gcd;
+    if (rho % gcd != 0) return a;
+    t0 = rho / gcd % T * inverse(dilation / gcd % T, T) % T;
+  }
   if (t0 >= filter) return a;
   a.taps = (filter - t0 - 1) / T + 1;
   // Counted from the last tap back, so that the input index rises with u.
@@ -120,6 +123,13 @@ struct geometry {
   int64_t weights_group;                // stride from group to group
   int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
   bool transposed;
+
+  // Memory that holds nothing may be NULL: no stride leads anywhere from there.
+  void forget_empty(const quern_problem& p) {
+    const auto holds_nothing = [](const quern_tensor& t) { return std::find(t.size, t.size + 5, 0) != t.size + 5; };
+    if (holds_nothing(p.src)) std::fill_n(src, 5, 0);
+    if (holds_nothing(p.weights)) std::fill_n(weights, 5, 0), weights_group = 0;
+  }
 
   int64_t phases(int axis_index) const {
     return transposed ? std::min(stride[axis_index], std::max<int64_t>(out[axis_index], 1)) : 1;
@@ -165,17 +175,7 @@ inline phase phase_of(const geometry& g, int64_t index) {
   return {g.axis_of(0, index / (w * h)), g.axis_of(1, index / w % h), g.axis_of(2, index % w)};
 }
 
-inline bool has_elements(const quern_tensor& t) {
-  for (int64_t size : t.size)
-    if (size == 0) return false;
-  return true;
-}
-
-inline geometry geometry_of(const quern_problem& problem) {
-  quern_problem p = problem;
-  // Memory that holds nothing may be NULL: no stride leads anywhere from there.
-  if (!has_elements(p.src)) std::fill_n(p.src.stride, 5, 0);
-  if (!has_elements(p.weights)) std::fill_n(p.weights.stride, 5, 0);
+inline geometry geometry_of(const quern_problem& p) {
   geometry g = {};
   if (p.op == QUERN_GEMM) {
     g.n = p.src.size[0], g.c = p.src.size[4], g.k = p.dst.size[4], g.groups = 1;
@@ -186,6 +186,7 @@ inline geometry geometry_of(const quern_problem& problem) {
     };
     turn(p.src, g.src), turn(p.dst, g.dst), turn(p.residual, g.residual);
     g.weights[0] = p.weights.stride[4], g.weights[1] = p.weights.stride[3];
+    g.forget_empty(p);
     return g;
   }
   g.transposed = p.op == QUERN_CONV_TRANSPOSED;
@@ -202,6 +203,7 @@ inline geometry geometry_of(const quern_problem& problem) {
   g.weights[0] = p.weights.stride[g.transposed ? 1 : 0];
   g.weights[1] = p.weights.stride[g.transposed ? 0 : 1];
   g.weights_group = p.weights.stride[0] * (g.transposed ? g.c : g.k);
+  g.forget_empty(p);
   return g;
 }
 
