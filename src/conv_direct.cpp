@@ -176,7 +176,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
 
 double error_bound(const quern_problem& p) {
   const geometry g = geometry_of(p);
-  return (double(filter_taps(g) * g.c) + 1) * 0x1p-24;
+  return chain_bound(double(filter_taps(g) * g.c));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

@@ -165,7 +165,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
 
 double error_bound(const quern_problem& p) {
   const geometry g = geometry_of(p);
-  return (double(g.filter[0] * g.filter[1] * g.filter[2] * g.c) + 1) * 0x1p-24;
+  return chain_bound(double(g.filter[0] * g.filter[1] * g.filter[2] * g.c));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

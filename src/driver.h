@@ -94,6 +94,12 @@ struct cut {
   }
 };
 
+// Of a chain of k fused multiply-adds and an addition in f32, over the sum of magnitudes (Higham 2002, lemma 3.1).
+inline double chain_bound(double k) {
+  const double n = (k + 1) * 0x1p-24;
+  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
 // Core cycles of one call of a gemm_f32 microkernel, on a core with two vector FMA units of latency four
 // and two vector loads a cycle, and what it takes around the loop.
 inline double tile_cycles(const kernel& row, double m, double n, double k) {

@@ -171,7 +171,7 @@ typedef int32_t quern_accuracy;
 enum {
   QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for integers, F32_FAST for f32                            */
   QUERN_ACCURACY_EXACT = 10,     /* the exact result, rounded once                                  */
-  QUERN_ACCURACY_F32 = 20,       /* as a chain of fused multiply-adds: at most (k + 1) * e * s      */
+  QUERN_ACCURACY_F32 = 20,       /* as a chain of fused multiply-adds: at most about (k + 1) * e * s */
   QUERN_ACCURACY_F32_FAST = 30,  /* within four times of F32's measured error                       */
   QUERN_ACCURACY_F32_LOOSE = 40  /* relative L2 error up to 1e-5                                    */
 };
@@ -224,7 +224,8 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
  *
  * Everything but the descriptor has a default (conv, f32, nchw, no epilogue).  docs/text.md is the whole
  * grammar.  A missing w-value equals its h-value; missing groups, batch and stride mean 1, missing
- * padding and dilation (minus one, as benchdnn counts) 0; oh and ow are checked when given. */
+ * padding and dilation (minus one, as benchdnn counts) 0; oh and ow, where given, decide the padding at the
+ * end, and are refused when none explains them. */
 
 /* On failure error->value is the column (1 is the first) of the offending character. */
 QUERN_API quern_status quern_problem_parse(const char* text, quern_problem* out, quern_error*) QUERN_NOEXCEPT;
