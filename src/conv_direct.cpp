@@ -28,7 +28,6 @@ int64_t filter_taps(const geometry& g) { return g.filter[0] * g.filter[1] * g.fi
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = geometry_of(p);
-  if (const refusal r = too_many_phases(g)) return r;
   if (p.src.size[1] > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (p.dst.size[1] > 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
   if (p.epilogue.residual && p.dst.size[1] > 1 && g.residual[1] != 1)

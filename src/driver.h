@@ -53,15 +53,6 @@ void for_each_item(const job& j, const execution& e, int64_t items, Body body) {
       &all);
 }
 
-inline refusal too_many_phases(const geometry& g) {
-  if (g.phases() <= most_phases) return {};
-  static constexpr const char* field[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
-  int widest = 0;
-  for (int i = 1; i < 3; ++i)
-    if (g.phases(i) > g.phases(widest)) widest = i;
-  return {QUERN_REASON_SHAPE, field[widest], g.stride[widest], most_phases / (g.phases() / g.phases(widest))};
-}
-
 inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   const quern_epilogue& from = p.epilogue;
   constexpr float infinity = std::numeric_limits<float>::infinity();

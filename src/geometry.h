@@ -112,9 +112,6 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
   return a;
 }
 
-// Work that is done phase by phase ends: there are at most this many.
-constexpr int64_t most_phases = 4096;
-
 // A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows.
 struct geometry {
   int64_t n, c, k, groups;              // c and k of one group
