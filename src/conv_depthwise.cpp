@@ -108,9 +108,7 @@ void run(const job& j, const execution& e) {
     for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
     const int64_t channel = block * word[block_channels];
     const cut strips(ph.w.out_count, j.row.mr);
-    const cut lines = cut::into(ph.h.out_count, word[bands]);
-    if (band >= lines.tiles) return;  // a phase of few lines
-    const int64_t last = lines.begin(band) + lines.rows(band);
+    const range lines = part(ph.h.out_count, band, word[bands]);
     gemm_tap rows[most_rows];
     depthwise_f32 call = {};
     call.n = std::min(word[block_channels], g.groups - channel);
@@ -126,7 +124,7 @@ void run(const job& j, const execution& e) {
     call.channel = channel;
     call.residual_pixel = ph.w.out_step * g.residual[4];
     for (int64_t d = 0; d < ph.d.out_count; ++d)
-      for (int64_t y = lines.begin(band); y < last; ++y) {
+      for (int64_t y = lines.begin; y < lines.end; ++y) {
         const range td = ph.d.taps_at(d), th = ph.h.taps_at(y);
         call.rows = td.count() * th.count();
         for (int64_t i = 0; i < int64_t(call.rows); ++i) {

@@ -253,9 +253,7 @@ void run(const job& j, const execution& e) {
     const phase ph = phase_of(g, f);
     int64_t before = 0;
     for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
-    const cut rows = cut::into(ph.h.out_count, word[bands]);
-    if (b >= rows.tiles) return;  // a phase of few rows
-    const range band = {rows.begin(b), rows.begin(b) + rows.rows(b)};
+    const range band = part(ph.h.out_count, b, word[bands]);
     const int64_t last = std::min<int64_t>(panels.count(), (block + 1) * word[block_panels]);
     for (int64_t panel = block * word[block_panels]; panel < last; ++panel) {
       const int64_t channel = group * g.k + panel * j.row.nr;

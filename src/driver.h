@@ -74,16 +74,15 @@ inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
 // Cuts `count` rows into tiles of at most `most`, all of nearly the same height.
 struct cut {
   int64_t count, tiles, height, taller;  // `taller` tiles are one row higher
-  cut(int64_t rows, int64_t most) : cut(rows, up(rows, most), 0) {}
-  static cut into(int64_t rows, int64_t parts) { return {rows, std::min(rows, parts), 0}; }
-  int64_t begin(int64_t i) const { return i * height + std::min(i, taller); }
-  int64_t rows(int64_t i) const { return height + (i < taller); }
-
- private:
-  cut(int64_t rows, int64_t parts, int) : count(rows), tiles(parts), height(0), taller(0) {
+  cut(int64_t rows, int64_t most) : count(rows), tiles(up(rows, most)), height(0), taller(0) {
     if (tiles) height = rows / tiles, taller = rows % tiles;
   }
+  int64_t begin(int64_t i) const { return i * height + std::min(i, taller); }
+  int64_t rows(int64_t i) const { return height + (i < taller); }
 };
+
+// Part i of `parts` of `count` rows; any run of neighbouring parts has its share, within a row.
+inline range part(int64_t count, int64_t i, int64_t parts) { return {count * i / parts, count * (i + 1) / parts}; }
 
 // Of a chain of k fused multiply-adds and an addition in f32, over the sum of magnitudes (Higham 2002, lemma 3.1).
 inline double chain_bound(double k) {
