@@ -36,32 +36,39 @@ struct quern_host {
 
 namespace {
 
-// The pool whose task this thread is in: pthreadpool would wait for itself.
-thread_local const quern_host* busy = nullptr;
-
 struct loop {
   const quern_host* host;
   void (*task)(void*, size_t);
   void* arg;
+  const loop* outer;  // whose task began this one, perhaps on another thread
 };
+
+// The loop whose task this thread is in.
+thread_local const loop* innermost = nullptr;
+
+// A pool that waits for this thread's task, however far out, would wait for itself.
+bool waits(const quern_host* host) {
+  for (const loop* l = innermost; l; l = l->outer)
+    if (l->host == host) return true;
+  return false;
+}
 
 void run_task(void* self, size_t i) {
   TAKE_OVER(self);
-  const loop& l = *static_cast<const loop*>(self);
-  const quern_host* outer = busy;
-  busy = l.host;
-  l.task(l.arg, i);
-  busy = outer;
+  const loop* const before = innermost;
+  innermost = static_cast<const loop*>(self);
+  innermost->task(innermost->arg, i);
+  innermost = before;
   HAND_OVER(self);
 }
 
 void parallel_for(void* self, size_t count, void (*task)(void*, size_t), void* arg) {
   const quern_host* host = static_cast<const quern_host*>(self);
-  if (count < 2 || !host->pool || busy == host || host->owner != getpid()) {
+  if (count < 2 || !host->pool || waits(host) || host->owner != getpid()) {
     for (size_t i = 0; i < count; ++i) task(arg, i);
     return;
   }
-  loop l = {host, task, arg};
+  loop l = {host, task, arg, innermost};
   HAND_OVER(&l);
   pthreadpool_parallelize_1d(host->pool, run_task, &l, count, host->flags);
   TAKE_OVER(&l);

@@ -115,6 +115,29 @@ TEST(Host, NestedLoopRunsAlone) {
   EXPECT_TRUE(b.t.each(4));
 }
 
+// The innermost loop asks a pool that waits two loops further out.
+TEST(Host, LoopWithinAnotherPoolsLoopRunsAlone) {
+  const host_pointer outer = make_host(2), middle = make_host(2);
+  struct three {
+    quern_exec outer, middle;
+    tally t{10};
+  } all{attach(outer), attach(middle)};
+  all.outer.parallel_for(
+      all.outer.self, 4,
+      [](void* arg, size_t) {
+        quern_exec& exec = static_cast<three*>(arg)->middle;
+        exec.parallel_for(
+            exec.self, 3,
+            [](void* same, size_t) {
+              three& inner = *static_cast<three*>(same);
+              inner.outer.parallel_for(inner.outer.self, inner.t.seen.size(), tally::task, &inner.t);
+            },
+            arg);
+      },
+      &all);
+  EXPECT_TRUE(all.t.each(12));
+}
+
 TEST(Host, WorksInTheChildAfterFork) {
   const host_pointer host = make_host(2);
   const quern_exec exec = attach(host);

@@ -41,8 +41,8 @@ QUERN_API uint32_t quern_host_threads(const quern_host*) QUERN_NOEXCEPT;
  * exec and its copies hold the pool's address: it must outlive their last use.
  *
  * Any number of threads may run on one pool at a time.  Their parallel_for calls take turns, each with all
- * threads; programs that want calls to overlap take a pool each.  A task that calls parallel_for of its own
- * pool runs that inner loop alone.  In the child after fork() the pool has no threads: loops run on the
+ * threads; programs that want calls to overlap take a pool each.  A loop inside a task of the same pool, other
+ * pools' loops between them or not, runs on the thread that calls it.  In the child after fork() the pool has no threads: loops run on the
  * calling thread, with the same results. */
 QUERN_API void quern_host_attach(quern_host*, quern_exec*) QUERN_NOEXCEPT;
 
