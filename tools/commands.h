@@ -16,7 +16,7 @@ int run_kernels();
 
 struct explain_options {
   std::vector<std::string> words;  // of one layer
-  bool json = false;
+  bool json = false, all = false;
   wish_options wishes;
 };
 int run_explain(const explain_options&);

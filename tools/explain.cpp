@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // quern explain: every candidate of one layer, and why.
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
@@ -35,7 +37,14 @@ std::string why(const quern_candidate& c) {
   return sentence;
 }
 
-void print_table(const std::vector<quern_candidate>& all) {
+// What has the same reason against several kernels of an algorithm is said once.
+struct refusal_line {
+  const quern_candidate* first;
+  std::string why;
+  int kernels;
+};
+
+void print_table(const std::vector<quern_candidate>& all, bool every) {
   table t({{"verdict", false},
            {"algorithm", false},
            {"kernel", false},
@@ -46,13 +55,27 @@ void print_table(const std::vector<quern_candidate>& all) {
            {"packed", true},
            {"accuracy", false},
            {"why", false}});
+  std::vector<refusal_line> refused;
   for (const quern_candidate& c : all) {
-    const bool runs = c.verdict == QUERN_CHOSEN || c.verdict == QUERN_USABLE;
-    t.add({verdict_text(c.verdict), c.algorithm, c.kernel, time_text(c.predicted_ns),
-           runs ? text("%.0f", c.floor_percent) : "-", runs ? text("%u", c.threads) : "-",
-           runs ? bytes_text(c.workspace_bytes) : "-", runs ? bytes_text(c.packed_bytes) : "-",
-           accuracy_text(c.accuracy), why(c)});
+    if (c.verdict == QUERN_CHOSEN || c.verdict == QUERN_USABLE) {
+      t.add({verdict_text(c.verdict), c.algorithm, c.kernel, time_text(c.predicted_ns), text("%.0f", c.floor_percent),
+             text("%u", c.threads), bytes_text(c.workspace_bytes), bytes_text(c.packed_bytes),
+             accuracy_text(c.accuracy), why(c)});
+      continue;
+    }
+    const std::string sentence = why(c);
+    const auto same = std::find_if(refused.begin(), refused.end(), [&](const refusal_line& l) {
+      return l.first->verdict == c.verdict && !std::strcmp(l.first->algorithm, c.algorithm) && l.why == sentence;
+    });
+    if (every || same == refused.end())
+      refused.push_back({&c, sentence, 1});
+    else
+      ++same->kernels;
   }
+  for (const refusal_line& l : refused)
+    t.add({verdict_text(l.first->verdict), l.first->algorithm,
+           l.kernels == 1 ? l.first->kernel : text("%d kernels", l.kernels), "-", "-", "-", "-", "-",
+           accuracy_text(l.first->accuracy), l.why});
   t.print(stdout);
 }
 
@@ -110,7 +133,7 @@ int run_explain(const explain_options& options) {
     std::printf("for %s, L1 %s, L2 %s, L3 %s, threads %u\n\n", isa_text(w.cpu.isa).c_str(),
                 bytes_text(w.cpu.l1_bytes).c_str(), bytes_text(w.cpu.l2_bytes).c_str(),
                 bytes_text(w.cpu.l3_bytes).c_str(), w.wish.threads);
-    print_table(all);
+    print_table(all, options.all);
   }
   if (solved) return 0;
   std::fprintf(stderr, "quern explain: no kernel solves this problem under these wishes\n");

@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
   explain_app->add_option("layer", explain.words, "a problem line, e.g. nhwc ic64ih56oc64kh3ph1 bias act=relu")
       ->required();
   explain_app->add_flag("--json", explain.json, "as JSON");
+  explain_app->add_flag("--all", explain.all, "a row for every refused kernel");
   add_wishes(explain_app, explain.wishes, true);
 
   bench_options bench;

@@ -51,6 +51,11 @@ expect 0 explain nhwc ic64ih28oc64kh3ph1 bias act=relu --algorithm conv_im2col
 out_has '^conv f32 nhwc .*bias act=relu'
 out_has '^chosen  *conv_im2col'
 out_has '^refused  *reference'
+expect 0 explain nhwc ic64ih28oc64kh3ph1
+out_has '^refused  *conv_depthwise  *[0-9]* kernels .*src.size.1. / groups'
+expect 0 explain nhwc ic64ih28oc64kh3ph1 --all
+out_has '^refused  *conv_depthwise  *depthwise_f32_[a-z0-9_]*_avx2 .*src.size.1. / groups'
+out_lacks '[0-9] kernels '
 expect 0 explain ic64ih28oc64kh3ph1 --isa avx2 --l1 32K --l2 1M --l3 0
 out_has 'for avx2, L1 32 KiB, L2 1 MiB, L3 -, threads 1'
 out_has '^chosen .*_avx2 '
