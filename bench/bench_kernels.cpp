@@ -37,7 +37,7 @@ struct gemm_tile {
     call.taps = 1, call.tap = &tap;
     call.a = a.get(), call.lda = k;
     call.b = b.get(), call.ldb = row.nr;
-    call.c = c.get(), call.ldc = row.nr;
+    call.out.c = c.get(), call.out.ldc = row.nr;
   }
   // Small integers: every order of summation gives the same.
   bool right() const {
@@ -45,7 +45,7 @@ struct gemm_tile {
       for (size_t j = 0; j < call.n; ++j) {
         float sum = 0;
         for (size_t p = 0; p < call.k; ++p) sum += call.a[i * call.lda + p] * call.b[p * call.ldb + j];
-        if (sum != call.c[i * call.ldc + j]) return false;
+        if (sum != call.out.c[i * call.out.ldc + j]) return false;
       }
     return true;
   }
@@ -72,8 +72,8 @@ struct depthwise_tile {
     call.begin = 0, call.end = static_cast<ptrdiff_t>(pixels);
     call.src = src.get(), call.src_pixel = n;
     call.weights = weights.get(), call.channels = n;
-    call.dst = dst.get(), call.dst_pixel = n;
-    call.epilogue = &nothing;
+    call.out.c = dst.get(), call.out.ldc = n;
+    call.out.epilogue = &nothing;
   }
   bool right() const {
     for (size_t i = 0; i < call.m; ++i)
@@ -85,7 +85,7 @@ struct depthwise_tile {
             sum += call.src[static_cast<size_t>(tap[r].a) + pixel * call.src_pixel + c] *
                    call.weights[static_cast<size_t>(tap[r].b) + s * call.channels + c];
           }
-        if (sum != call.dst[i * call.dst_pixel + c]) return false;
+        if (sum != call.out.c[i * call.out.ldc + c]) return false;
       }
     return true;
   }

@@ -18,6 +18,7 @@ struct blocking {
   uint64_t workspace_bytes;  // of one worker
   uint32_t workers;          // worth using, at most what the wish has
   uint32_t order;            // of the packed weights, where the algorithm has several
+  double cycles;             // of a core, for one run's arithmetic alone
   int64_t word[8];           // block sizes: each driver names its own
 };
 

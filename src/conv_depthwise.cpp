@@ -51,7 +51,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const geometry g = geometry_of(p);
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * g.groups) * sizeof(float);
-  b.workers = useful_workers(compute_cycles(g, row) / clock_ghz, threads);
+  b.cycles = compute_cycles(g, row);
+  b.workers = useful_workers(b.cycles / clock_ghz, threads);
   // As many channels as keep the lines under the filter in L1 until the next line comes.
   const int64_t lines = std::max<int64_t>(1, g.filter[1] * g.in[2]) * row.vector * 4;
   const int64_t vectors = std::max<int64_t>(1, up(g.groups, row.vector));
@@ -71,17 +72,10 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double cycles = compute_cycles(g, row);
   const double bytes =
       4.0 * double(g.n * g.groups) * double(g.in[0] * g.in[1] * g.in[2] + 2 * g.out[0] * g.out[1] * g.out[2]);
   const double traffic = bytes / (bytes > double(m.l2) ? 8 : 24);
-  return {shared_ns((std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz, b.workers),
-          cycles * 4 * row.vector};
-}
-
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
-  return chain_bound(double(g.filter[0] * g.filter[1] * g.filter[2]));
+  return overlapped(row, b, traffic);
 }
 
 // [phase][tap][channel]
@@ -104,8 +98,7 @@ void run(const job& j, const execution& e) {
     const int64_t f = item / word[blocks] / word[bands] % g.phases(),
                   n = item / word[blocks] / word[bands] / g.phases();
     const phase ph = phase_of(g, f);
-    int64_t before = 0;
-    for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
+    const int64_t before = taps_before(g, f);
     const int64_t channel = block * word[block_channels];
     const cut strips(ph.w.out_count, j.row.mr);
     const range lines = part(ph.h.out_count, band, word[bands]);
@@ -119,10 +112,10 @@ void run(const job& j, const execution& e) {
     call.src_pixel = g.src[4];
     call.channels = g.groups;
     call.weights = reinterpret_cast<const float*>(e.packed) + before * g.groups + channel;
-    call.dst_pixel = ph.w.out_step * g.dst[4];
-    call.epilogue = &epilogue;
-    call.channel = channel;
-    call.residual_pixel = ph.w.out_step * g.residual[4];
+    call.out.ldc = ph.w.out_step * g.dst[4];
+    call.out.epilogue = &epilogue;
+    call.out.channel = channel;
+    call.out.ldr = ph.w.out_step * g.residual[4];
     for (int64_t d = 0; d < ph.d.out_count; ++d)
       for (int64_t y = lines.begin; y < lines.end; ++y) {
         const range td = ph.d.taps_at(d), th = ph.h.taps_at(y);
@@ -142,10 +135,10 @@ void run(const job& j, const execution& e) {
           call.m = strips.rows(i);
           call.begin = -input, call.end = g.in[2] - input;
           call.origin = input * g.src[4];
-          call.dst = static_cast<float*>(e.args.dst) + place(g.dst) + x * int64_t(call.dst_pixel);
+          call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + x * int64_t(call.out.ldc);
           if (epilogue.residual)
-            call.residual =
-                static_cast<const float*>(e.args.residual) + place(g.residual) + x * int64_t(call.residual_pixel);
+            call.out.residual =
+                static_cast<const float*>(e.args.residual) + place(g.residual) + x * int64_t(call.out.ldr);
           j.row.depthwise(call);
         }
       }
@@ -158,5 +151,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_depthwise, .about = "one filter a channel, NHWC, pixels and channels in registers",
                 .drives = kind::depthwise_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound, .pack = pack,
                 .run = run)

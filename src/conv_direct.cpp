@@ -18,12 +18,9 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, chunk_k, cycles };
+enum word { bands, block_panels, blocks, chunk_k };
 
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
-
-// Of the largest filter, when no two of its taps merge.
-int64_t filter_taps(const geometry& g) { return g.filter[0] * g.filter[1] * g.filter[2]; }
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
@@ -129,16 +126,16 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const weight_panels panels = {g, row.nr, row.vector};
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
-  b.word[cycles] = int64_t(std::min(compute_cycles(g, row), 1e18));
-  b.workers = useful_workers(double(b.word[cycles]) / clock_ghz, threads);
+  b.cycles = compute_cycles(g, row);
+  b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t l2 = int64_t(m.l2);
-  const int64_t k = std::max<int64_t>(1, filter_taps(g) * g.c);
+  const int64_t k = std::max<int64_t>(1, g.filter_size() * g.c);
   // A third of L2 for a chunk of weights, another for the band of the image that meets it.
   // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
   b.word[chunk_k] = p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
-  if (filter_taps(g) > stack_taps)
-    b.workspace_bytes = uint64_t(up(filter_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
+  if (g.filter_size() > stack_taps)
+    b.workspace_bytes = uint64_t(up(g.filter_size() * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
   const int64_t rows = std::max<int64_t>(1, most_rows(g));
   const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
   const bool streams_weights = k * g.k * 4 > l2 / 2;  // then they pass once, over as much image as there is
@@ -162,20 +159,13 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double compute = double(b.word[cycles]);
   // Every panel reads the image again; beyond L2 that is 8 bytes a cycle.
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
   const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr));
   const double weights = double(b.packed_bytes);
   const double traffic = (weights > double(m.l2) ? weights * b.word[bands] * double(g.n) / 8 : 0) +
                          (image / b.word[bands] > double(m.l2) / 2 ? image * reads / 8 : image / 8);
-  return {shared_ns((std::max(compute, traffic) + 0.15 * std::min(compute, traffic)) / clock_ghz, b.workers),
-          compute * 4 * row.vector};
-}
-
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
-  return chain_bound(double(filter_taps(g) * g.c));
+  return overlapped(row, b, traffic);
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -195,8 +185,8 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
   const int64_t width = int64_t(tile.ldb);
   tile.k = run * g.c;
   const int64_t chunk = std::max<int64_t>(1, j.blocks.word[chunk_k] / std::max<int64_t>(1, run * g.c));
-  const strip s = strip_of(g, ph, y, x, j.row.mr, tile.residual != nullptr);
-  tile.lda = s.src, tile.ldc = s.dst, tile.ldr = s.residual;
+  const strip s = strip_of(g, ph, y, x, j.row.mr, tile.out.residual != nullptr);
+  tile.lda = s.src, tile.out.ldc = s.dst, tile.out.ldr = s.residual;
 
   // Where the first tap of the first pixel is; taps count from there.
   if (total)
@@ -207,11 +197,11 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
     return (ph.d.out_begin + d * ph.d.out_step) * stride[2] + (ph.h.out_begin + y.begin * ph.h.out_step) * stride[3] +
            (ph.w.out_begin + x.begin * ph.w.out_step) * stride[4];
   };
-  tile.c += place(g.dst);
-  if (tile.residual) tile.residual += place(g.residual);
+  tile.out.c += place(g.dst);
+  if (tile.out.residual) tile.out.residual += place(g.residual);
 
   gemm_tap on_stack[stack_taps];
-  gemm_tap* taps = filter_taps(g) > stack_taps ? reinterpret_cast<gemm_tap*>(workspace) : on_stack;
+  gemm_tap* taps = g.filter_size() > stack_taps ? reinterpret_cast<gemm_tap*>(workspace) : on_stack;
   tile.tap = taps;
   const cut tiles(s.count, j.row.mr);
   int64_t done = 0;
@@ -226,15 +216,15 @@ void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, rang
     tile.taps = count;
     tile.accumulate = done > 0;
     done += count;
-    tile.epilogue = done == total ? &epilogue : nullptr;
+    tile.out.epilogue = done == total ? &epilogue : nullptr;
     for (int64_t line = 0; line < s.lines; ++line)
       for (int64_t i = 0; i < tiles.tiles; ++i) {
         gemm_f32 call = tile;
         const int64_t first = tiles.begin(i);
         call.m = tiles.rows(i);
         if (total) call.a += line * s.src_line + first * s.src;
-        call.c += line * s.dst_line + first * s.dst;
-        if (call.residual) call.residual += line * s.residual_line + first * s.residual;
+        call.out.c += line * s.dst_line + first * s.dst;
+        if (call.out.residual) call.out.residual += line * s.residual_line + first * s.residual;
         j.row.gemm(call);
       }
   } while (done < total);
@@ -251,8 +241,7 @@ void run(const job& j, const execution& e) {
     const int64_t rest = item / word[blocks] / word[bands];
     const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
     const phase ph = phase_of(g, f);
-    int64_t before = 0;
-    for (int64_t i = 0; i < f; ++i) before += phase_of(g, i).taps();
+    const int64_t before = taps_before(g, f);
     const range band = part(ph.h.out_count, b, word[bands]);
     const int64_t last = std::min<int64_t>(panels.count(), (block + 1) * word[block_panels]);
     for (int64_t panel = block * word[block_panels]; panel < last; ++panel) {
@@ -262,10 +251,10 @@ void run(const job& j, const execution& e) {
       tile.a = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
       tile.b = reinterpret_cast<const float*>(e.packed) + panels.phase(group, before) + panels.panel(panel, ph.taps());
       tile.ldb = panels.width(panel);
-      tile.c = static_cast<float*>(e.args.dst) + n * g.dst[0] + channel * g.dst[1];
-      tile.channel = channel;
+      tile.out.c = static_cast<float*>(e.args.dst) + n * g.dst[0] + channel * g.dst[1];
+      tile.out.channel = channel;
       if (epilogue.residual)
-        tile.residual = static_cast<const float*>(e.args.residual) + n * g.residual[0] + channel * g.residual[1];
+        tile.out.residual = static_cast<const float*>(e.args.residual) + n * g.residual[0] + channel * g.residual[1];
       rectangles(ph, band,
                  [&](int64_t d, range y, range x) { rectangle(j, g, ph, d, y, x, tile, epilogue, workspace); });
     }
@@ -277,5 +266,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_direct, .about = "sliding window without im2col, NHWC", .drives = kind::gemm_f32,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
-                .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound,
+                .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound,
                 .pack = pack, .run = run)

@@ -124,7 +124,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;
-  b.workers = useful_workers(compute_cycles(g, row, b) / clock_ghz, threads);
+  b.cycles = compute_cycles(g, row, b);
+  b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
   if (b.workers > 1 && fixed * up(x.pixels, pixels) < 4 * b.workers) {
@@ -153,19 +154,12 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double cycles = compute_cycles(g, row, b);
   const double weights = double(b.packed_bytes);
   const double passes = double(g.n) * b.word[pixel_blocks];
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
   const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
   const double traffic = ((weights > double(m.l2) ? weights * passes : 0) + image + output) / 8;
-  return {shared_ns((std::max(cycles, traffic) + 0.15 * std::min(cycles, traffic)) / clock_ghz, b.workers),
-          cycles * 4 * row.vector};
-}
-
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
-  return chain_bound(double(g.filter[0] * g.filter[1] * g.filter[2] * g.c));
+  return overlapped(row, b, traffic);
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -227,11 +221,11 @@ void run_across(const block& b) {
       tile.lda = lda;
       tile.ldb = panels.width(panel);
       tile.b = b.weights + panel * row.nr * b.k + ks.begin * panels.width(panel);
-      tile.ldc = b.ph.w.out_step * b.g.dst[4];
-      tile.ldr = b.ph.w.out_step * b.g.residual[4];
+      tile.out.ldc = b.ph.w.out_step * b.g.dst[4];
+      tile.out.ldr = b.ph.w.out_step * b.g.residual[4];
       tile.accumulate = k0 > 0;
-      tile.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
-      tile.channel = b.channel + panel * row.nr;
+      tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
+      tile.out.channel = b.channel + panel * row.nr;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
         const cut tiles(end - p, row.mr);
@@ -242,8 +236,8 @@ void run_across(const block& b) {
           tile.m = tiles.rows(i);
           tile.a = reads_image ? b.matrix.image + from + first * lda + ks.begin
                                : b.workspace + (p - b.pixels.begin + first) * lda;
-          tile.c = b.dst + to + first * int64_t(tile.ldc) + panel * row.nr;
-          if (b.residual) tile.residual = b.residual + add + first * int64_t(tile.ldr) + panel * row.nr;
+          tile.out.c = b.dst + to + first * int64_t(tile.out.ldc) + panel * row.nr;
+          if (b.residual) tile.out.residual = b.residual + add + first * int64_t(tile.out.ldr) + panel * row.nr;
           row.gemm(tile);
         }
         p = end;
@@ -259,13 +253,13 @@ void gemm_scattered(const block& b, const gemm_f32& call, int64_t pixel, int64_t
   float* sums = b.workspace + (b.j.blocks.workspace_bytes / 4 - uint64_t(2 * row.mr * row.nr)) / 16 * 16;
   float* addends = sums + row.mr * row.nr;
   gemm_f32 tile = call;
-  tile.c = sums, tile.ldc = row.nr;
+  tile.out.c = sums, tile.out.ldc = row.nr;
   if (b.residual) {
     for (size_t c = 0; c < call.m; ++c)
       for (size_t i = 0; i < call.n; ++i)
         addends[c * row.nr + i] = b.residual[pixel_offset(b.ph, b.g.residual, pixel + int64_t(i)) +
                                              (channel_offset + int64_t(c)) * b.g.residual[1]];
-    tile.residual = addends, tile.ldr = row.nr;
+    tile.out.residual = addends, tile.out.ldr = row.nr;
   }
   row.gemm(tile);
   for (size_t c = 0; c < call.m; ++c)
@@ -293,17 +287,17 @@ void run_down(const block& b) {
     tile.taps = 1, tile.tap = &tap;
     tile.lda = weight_stride;
     tile.ldb = reads_image ? b.g.src[1] : row.nr;
-    tile.ldc = b.g.dst[1];
-    tile.ldr = b.g.residual[1];
+    tile.out.ldc = b.g.dst[1];
+    tile.out.ldr = b.g.residual[1];
     tile.accumulate = k0 > 0;
-    tile.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
-    tile.channels_are_rows = true;
+    tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
+    tile.out.channels_are_rows = true;
     const cut tiles(b.g.k, row.mr);
     for (int64_t i = b.channels.begin; i < std::min(b.channels.end, tiles.tiles); ++i) {
       const int64_t channel = tiles.begin(i);
       tile.m = tiles.rows(i);
       tile.a = b.weights + channel * weight_stride + ks.begin;
-      tile.channel = b.channel + channel;
+      tile.out.channel = b.channel + channel;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t panel = (p - b.pixels.begin) / row.nr, inside = (p - b.pixels.begin) % row.nr;
         const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr, (p / b.line + 1) * b.line});
@@ -313,8 +307,9 @@ void run_down(const block& b) {
         if (f & scattered) {
           gemm_scattered(b, tile, p, channel);
         } else {
-          tile.c = b.dst + pixel_offset(b.ph, b.g.dst, p) + channel * b.g.dst[1];
-          if (b.residual) tile.residual = b.residual + pixel_offset(b.ph, b.g.residual, p) + channel * b.g.residual[1];
+          tile.out.c = b.dst + pixel_offset(b.ph, b.g.dst, p) + channel * b.g.dst[1];
+          if (b.residual)
+            tile.out.residual = b.residual + pixel_offset(b.ph, b.g.residual, p) + channel * b.g.residual[1];
           row.gemm(tile);
         }
         p = end;
@@ -333,7 +328,6 @@ void run(const job& j, const execution& e) {
   const bool across = word[flags] & channels_across;
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const weight_rows rows = {g};
-  const int64_t rows_of_group = across ? 0 : rows.size() / std::max<int64_t>(g.groups, 1);
   const int64_t items = g.n * g.groups * g.phases() * word[pixel_blocks] * word[channel_blocks];
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     // Neighbouring items share their channels, so that threads meet in the same weights.
@@ -343,11 +337,6 @@ void run(const job& j, const execution& e) {
     const phase ph = phase_of(g, f);
     const range pixels = {pixel * word[pixel_block], std::min<int64_t>(ph.outputs(), (pixel + 1) * word[pixel_block])};
     if (pixels.begin >= pixels.end) return;
-    int64_t taps_before = 0, rows_before = 0;
-    for (int64_t i = 0; i < f; ++i) {
-      const int64_t taps = phase_of(g, i).taps();
-      taps_before += taps, rows_before += g.k * rows.stride(taps);
-    }
     const float* image = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
     const im2col matrix = {g, ph, j.row, image};
     const auto begin = [&](const int64_t* stride) {
@@ -361,7 +350,7 @@ void run(const job& j, const execution& e) {
         .matrix = matrix,
         .epilogue = epilogue,
         .weights = reinterpret_cast<const float*>(e.packed) +
-                   (across ? panels.phase(group, taps_before) : group * rows_of_group + rows_before),
+                   (across ? panels.phase(group, taps_before(g, f)) : rows.phase(group, f)),
         .dst = static_cast<float*>(e.args.dst) + begin(g.dst),
         .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + begin(g.residual) : nullptr,
         .channel = group * g.k,
@@ -385,4 +374,4 @@ QUERN_ALGORITHM(conv_im2col, .about = "GEMM over the im2col matrix, packed from 
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .refuse = im2col_driver::refuse,
                 .choose_blocks = im2col_driver::choose_blocks, .predict = im2col_driver::predict,
-                .error_bound = im2col_driver::error_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)
+                .error_bound = chain_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)

@@ -53,25 +53,23 @@ template <class V, int MR, int NV, int TAPS, int STEP, bool BORDER, bool PART>
     }
   }
 
-  const epilogue_f32& e = *d.epilogue;
+  const epilogue_f32& e = *d.out.epilogue;
   if (!e.clamp_only) {
     alignas(64) float buffer[MR * NV * W];
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j].store(
         buffer + (i * NV + j) * W);
-    gemm_f32 g = {};
-    g.m = MR, g.n = PART ? (NV - 1) * W + last : NV * W;
-    g.c = d.dst + c, g.ldc = d.dst_pixel;
-    g.epilogue = &e, g.channel = d.channel + c;
-    g.residual = d.residual ? d.residual + c : nullptr, g.ldr = d.residual_pixel;
-    finish<V>(g, buffer, NV * W);
+    output_f32 out = d.out;
+    out.c += c, out.channel += c;
+    if (out.residual) out.residual += c;
+    finish<V>(out, MR, PART ? (NV - 1) * W + last : NV * W, buffer, NV * W);
     return;
   }
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-    const V bias = e.bias ? load(e.bias + d.channel + c, j) : V::set1(-0.0f);
+    const V bias = e.bias ? load(e.bias + d.out.channel + c, j) : V::set1(-0.0f);
     QUERN_UNROLL for (int i = 0; i < MR; ++i) {
       const V y = V::min(upper, V::max(lower, acc[i][j] + bias));
-      float* p = d.dst + static_cast<size_t>(i) * d.dst_pixel + c + j * W;
+      float* p = d.out.c + static_cast<size_t>(i) * d.out.ldc + c + j * W;
       if (PART && j == NV - 1)
         y.store_part(p, last);
       else

@@ -84,9 +84,11 @@ struct cut {
 // Part i of `parts` of `count` rows; any run of neighbouring parts has its share, within a row.
 inline range part(int64_t count, int64_t i, int64_t parts) { return {count * i / parts, count * (i + 1) / parts}; }
 
-// Of a chain of k fused multiply-adds and an addition in f32, over the sum of magnitudes (Higham 2002, lemma 3.1).
-inline double chain_bound(double k) {
-  const double n = (k + 1) * 0x1p-24;
+// Of a chain of as many fused multiply-adds as the filter has taps and channels, and an addition, in f32, over
+// the sum of magnitudes (Higham 2002, lemma 3.1).
+inline double chain_bound(const quern_problem& p) {
+  const geometry g = geometry_of(p);
+  const double n = (double(g.filter_size()) * double(g.c) + 1) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
@@ -116,6 +118,13 @@ inline uint32_t useful_workers(double ns, uint32_t threads) {
   for (uint32_t n = 2; n <= std::min(threads, 1024u); ++n)
     if (shared_ns(ns, n) < 0.9 * shared_ns(ns, best)) best = n;
   return best;
+}
+
+// The prediction from blocks.cycles and the core cycles that memory takes: most of the smaller is hidden.
+inline cost overlapped(const kernel& row, const blocking& blocks, double traffic) {
+  const double compute = blocks.cycles;
+  return {shared_ns((std::max(compute, traffic) + 0.15 * std::min(compute, traffic)) / clock_ghz, blocks.workers),
+          compute * 4 * row.vector};
 }
 
 }  // namespace quern

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The epilogue of kernel.h on a tile of finished sums, for the kernels of kind gemm_f32.
+// The epilogue of kernel.h on a tile of finished sums, for every kernel that writes f32.
 //
 //   f = alpha * scale[k]        rounded once a channel
 //   y = f * acc + bias[k]       one fused multiply-add; without bias the product, rounded once
@@ -16,35 +16,35 @@ namespace {
 
 // The loops of finish(); activate(y, slope) is inlined.
 template <class V, class Activate>
-[[gnu::always_inline]] inline void finish_rows(const gemm_f32& g, const float* tile, size_t tile_row,
-                                               const Activate& activate) {
-  const epilogue_f32& e = *g.epilogue;
+[[gnu::always_inline]] inline void finish_rows(const output_f32& out, size_t m, size_t n, const float* tile,
+                                               size_t tile_row, const Activate& activate) {
+  const epilogue_f32& e = *out.epilogue;
   const V alpha = V::set1(e.alpha), beta = V::set1(e.beta);
   const V nothing = V::set1(-0.0f);  // y + nothing is y, signed zeros included
-  const bool along = !g.channels_are_rows;
+  const bool along = !out.channels_are_rows;
   const bool slopes = e.activation == QUERN_PRELU;
-  for (size_t i = 0; i < g.m; ++i) {
+  for (size_t i = 0; i < m; ++i) {
     V factor = alpha, bias = nothing, slope = nothing;
     if (!along) {
-      const size_t channel = g.channel + i;
+      const size_t channel = out.channel + i;
       if (e.scale) factor = alpha * V::set1(e.scale[channel]);
       if (e.bias) bias = V::set1(e.bias[channel]);
       if (slopes) slope = V::set1(e.slope[channel]);
     }
-    for (size_t j = 0; j < g.n; j += V::width) {
-      const size_t count = g.n - j;
+    for (size_t j = 0; j < n; j += V::width) {
+      const size_t count = n - j;
       const auto load = [count](const float* p) { return count >= V::width ? V::load(p) : V::load_part(p, count); };
       if (along) {
-        const size_t channel = g.channel + j;
+        const size_t channel = out.channel + j;
         if (e.scale) factor = alpha * load(e.scale + channel);
         if (e.bias) bias = load(e.bias + channel);
         if (slopes) slope = load(e.slope + channel);
       }
       V y = V::fma(V::load(tile + i * tile_row + j), factor, bias);
-      if (e.residual == QUERN_RESIDUAL_BEFORE) y = V::fma(beta, load(g.residual + i * g.ldr + j), y);
+      if (e.residual == QUERN_RESIDUAL_BEFORE) y = V::fma(beta, load(out.residual + i * out.ldr + j), y);
       y = activate(y, slope);
-      if (e.residual == QUERN_RESIDUAL_AFTER) y = V::fma(beta, load(g.residual + i * g.ldr + j), y);
-      float* c = g.c + i * g.ldc + j;
+      if (e.residual == QUERN_RESIDUAL_AFTER) y = V::fma(beta, load(out.residual + i * out.ldr + j), y);
+      float* c = out.c + i * out.ldc + j;
       if (count >= V::width) {
         y.store(c);
       } else {
@@ -55,12 +55,12 @@ template <class V, class Activate>
 }
 
 // C[m x n] = epilogue(tile).  Rows of the tile are `tile_row` floats apart and padded to whole vectors;
-// of C and the residual exactly m x n elements are touched.  g.epilogue is not NULL.
+// of C and the residual exactly m x n elements are touched.  out.epilogue is not NULL.
 template <class V>
-[[gnu::noinline]] void finish(const gemm_f32& g, const float* tile, size_t tile_row) {
-  const epilogue_f32& e = *g.epilogue;
+[[gnu::noinline]] void finish(const output_f32& out, size_t m, size_t n, const float* tile, size_t tile_row) {
+  const epilogue_f32& e = *out.epilogue;
   const V a = V::set1(e.activation_alpha), b = V::set1(e.activation_beta);
-  const auto rows = [&](const auto& activate) { finish_rows<V>(g, tile, tile_row, activate); };
+  const auto rows = [&](const auto& activate) { finish_rows<V>(out, m, n, tile, tile_row, activate); };
   switch (e.activation) {
     case QUERN_RELU: return rows([](V x, V) { return relu(x); });
     case QUERN_CLAMP: return rows([=](V x, V) { return clamp(x, a, b); });

@@ -20,7 +20,7 @@ void tile(const gemm_f32& g) {
   V acc[MR][NV];
   if (g.accumulate) {
     QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-      const float* c = g.c + static_cast<size_t>(i) * g.ldc;
+      const float* c = g.out.c + static_cast<size_t>(i) * g.out.ldc;
       QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] =
           PART && j == NV - 1 ? V::load_part(c + j * W, last) : V::load(c + j * W);
     }
@@ -59,23 +59,23 @@ void tile(const gemm_f32& g) {
     for (; k != 0; --k, a0 += 4, a1 += 4, a2 += 4) step(0);
   }
 
-  const epilogue_f32* const e = g.epilogue;
+  const epilogue_f32* const e = g.out.epilogue;
   if (e && !e->clamp_only) {
     alignas(64) float buffer[MR * NV * W];
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j].store(
         buffer + (i * NV + j) * W);
-    finish<V>(g, buffer, NV * W);
+    finish<V>(g.out, g.m, g.n, buffer, NV * W);
     return;
   }
   if (e) {
     const V lower = V::set1(e->lower), upper = V::set1(e->upper);
-    if (e->bias && g.channels_are_rows) {
+    if (e->bias && g.out.channels_are_rows) {
       QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-        const V bias = V::set1(e->bias[g.channel + i]);
+        const V bias = V::set1(e->bias[g.out.channel + i]);
         QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = acc[i][j] + bias;
       }
     } else if (e->bias) {
-      const float* p = e->bias + g.channel;
+      const float* p = e->bias + g.out.channel;
       QUERN_UNROLL for (int j = 0; j < NV; ++j) {
         const V bias = PART && j == NV - 1 ? V::load_part(p + j * W, last) : V::load(p + j * W);
         QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[i][j] = acc[i][j] + bias;
@@ -86,7 +86,7 @@ void tile(const gemm_f32& g) {
         V::min(upper, V::max(lower, acc[i][j]));
   }
   QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-    float* c = g.c + static_cast<size_t>(i) * g.ldc;
+    float* c = g.out.c + static_cast<size_t>(i) * g.out.ldc;
     QUERN_UNROLL for (int j = 0; j < NV; ++j) if (PART && j == NV - 1) acc[i][j].store_part(c + j * W, last);
     else acc[i][j].store(c + j * W);
   }

@@ -158,6 +158,8 @@ struct geometry {
     }
     return product;
   }
+  // Of the filter itself: as many as any phase has, and more than one phase of several has.
+  int64_t filter_size() const { return filter[0] * filter[1] * filter[2]; }
 };
 
 // The three axes of one phase; phases are numbered with w fastest.
@@ -170,6 +172,13 @@ struct phase {
 inline phase phase_of(const geometry& g, int64_t index) {
   const int64_t w = g.phases(2), h = g.phases(1);
   return {g.axis_of(0, index / (w * h)), g.axis_of(1, index / w % h), g.axis_of(2, index % w)};
+}
+
+// Of the phases before this one together.
+inline int64_t taps_before(const geometry& g, int64_t index) {
+  int64_t taps = 0;
+  for (int64_t i = 0; i < index; ++i) taps += phase_of(g, i).taps();
+  return taps;
 }
 
 inline geometry geometry_of(const quern_problem& p) {

@@ -35,15 +35,25 @@ struct epilogue_f32 {
   float lower, upper;
 };
 
+// Where a tile of m x n sums goes: C[i][j] = c[i * ldc + j], written once, exactly m x n.
+struct output_f32 {
+  float* c;
+  size_t ldc;
+  const epilogue_f32* epilogue;  // NULL: the sum is not finished, store it as it is
+  bool channels_are_rows;        // output channels run along m (NCHW), else along n (NHWC)
+  size_t channel;                // the first of them, index into the vectors of the epilogue
+  const float* residual;         // as c, with its own stride
+  size_t ldr;
+};
+
 // ---- gemm_f32 ---------------------------------------------------------------------------------
 //
 //   C[m x n] = epilogue(C_in[m x n] + sum over taps t of A_t[m x k] * B_t[k x n])     m <= mr, n <= nr
 //
 //   A_t[i][p] = a[tap[t].a + i * lda + p]      read by broadcast, any alignment
 //   B_t[p][j] = b[tap[t].b + p * ldb + j]      read in vectors, exactly n floats of each row
-//   C  [i][j] = c[i * ldc + j]                 written once, exactly m x n
 //
-// Rows of A are contiguous along k, rows of B and C along n; nothing outside is read or written.  One
+// Rows of A are contiguous along k, rows of B along n; nothing outside is read or written.  One
 // tap is a plain GEMM; r * s taps are a sliding window without im2col; padding is a tap left out.  Every
 // element of C is one chain of fused multiply-adds in the order of (t, p), starting from zero or from C:
 // the same bits whatever the tile, the blocking of k, and the ISA.
@@ -58,14 +68,8 @@ struct gemm_f32 {
   size_t lda;
   const float* b;
   size_t ldb;
-  float* c;
-  size_t ldc;
-  bool accumulate;               // start from c instead of from zero
-  const epilogue_f32* epilogue;  // NULL: the sum is not finished, store it as it is
-  bool channels_are_rows;        // output channels run along m (NCHW), else along n (NHWC)
-  size_t channel;                // the first of them, index into the vectors of the epilogue
-  const float* residual;         // as c, with its own stride
-  size_t ldr;
+  bool accumulate;  // start from C instead of from zero
+  output_f32 out;
 };
 
 // dst[i * dst_row + j] = src[i * src_row + j * src_col]: what packing moves, straight or transposed.
@@ -79,7 +83,7 @@ struct copy_f32 {
 
 // ---- depthwise_f32 ----------------------------------------------------------------------------
 //
-//   dst[i][c] = epilogue(sum over rows r, s < taps of
+//   C[i][c] = epilogue(sum over rows r, s < taps of
 //                        src[origin + row[r].a + (i * step + s * dilation) * src_pixel + c] *
 //                        weights[row[r].b + s * channels + c])
 //
@@ -94,12 +98,7 @@ struct depthwise_f32 {
   size_t src_pixel;
   const float* weights;
   size_t channels;
-  float* dst;
-  size_t dst_pixel;
-  const epilogue_f32* epilogue;
-  size_t channel;         // the first, index into the vectors of the epilogue
-  const float* residual;  // as dst, with its own stride
-  size_t residual_pixel;
+  output_f32 out;  // rows are pixels
 };
 
 // ---- reference --------------------------------------------------------------------------------

@@ -39,11 +39,15 @@ struct weight_rows {
     const int64_t k = taps * g.c;
     return k % 256 == 0 && k > 0 ? k + 16 : k;
   }
-  int64_t size() const {
+  // Elements of a group before this phase.
+  int64_t before(int64_t index) const {
     int64_t elements = 0;
-    for (int64_t f = 0; f < g.phases(); ++f) elements += g.k * stride(phase_of(g, f).taps());
-    return g.groups * elements;
+    for (int64_t f = 0; f < index; ++f) elements += g.k * stride(phase_of(g, f).taps());
+    return elements;
   }
+  int64_t group() const { return before(g.phases()); }
+  int64_t phase(int64_t group_index, int64_t index) const { return group_index * group() + before(index); }
+  int64_t size() const { return g.groups * group(); }
 };
 
 // Both pack output channels [first, first + count) of all groups together; `weights` is where the element
@@ -89,13 +93,12 @@ inline void pack_panels(const weight_panels& p, int64_t first, int64_t count, co
 
 inline void pack_rows(const weight_rows& r, int64_t first, int64_t count, const float* weights, float* packed) {
   const geometry& g = r.g;
-  int64_t group_size = r.size() / std::max<int64_t>(g.groups, 1), last_phase = -1, phase_begin = 0;
+  const int64_t group_size = r.group();
+  int64_t last_phase = -1, phase_begin = 0;
   pack_weights(g, first, count, weights,
                [&](int64_t group, int64_t k, int64_t f, const phase& ph, int64_t, int64_t tap, int64_t c, float w) {
                  if (f != last_phase) {
-                   phase_begin = 0;
-                   for (int64_t i = 0; i < f; ++i) phase_begin += g.k * r.stride(phase_of(g, i).taps());
-                   last_phase = f;
+                   phase_begin = r.before(f), last_phase = f;
                  }
                  const int64_t stride = r.stride(ph.taps());
                  float* row = packed + group * group_size + phase_begin + k * stride;

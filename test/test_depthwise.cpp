@@ -75,9 +75,9 @@ class depthwise : public testing::TestWithParam<size_t> {
     d.step = s.step, d.dilation = s.dilation, d.begin = s.first, d.end = s.first + s.count;
     d.src = src.data(), d.origin = -s.first * static_cast<ptrdiff_t>(pixel), d.src_pixel = pixel;
     d.weights = weights.data(), d.channels = channels;
-    d.dst = dst.data(), d.dst_pixel = dst_pixel;
-    d.epilogue = &e, d.channel = channel;
-    d.residual = e.residual ? residual.data() : nullptr, d.residual_pixel = residual_pixel;
+    d.out.c = dst.data(), d.out.ldc = dst_pixel;
+    d.out.epilogue = &e, d.out.channel = channel;
+    d.out.residual = e.residual ? residual.data() : nullptr, d.out.ldr = residual_pixel;
     row().depthwise(d);
 
     for (size_t i = 0; i < s.m; ++i)

@@ -70,12 +70,12 @@ void check(const kernel& row, const combination& k, size_t m, size_t n, std::mt1
 
   gemm_f32 g = {};
   g.m = m, g.n = n;
-  g.c = c.data(), g.ldc = ldc;
+  g.out.c = c.data(), g.out.ldc = ldc;
   g.accumulate = true;
-  g.epilogue = &e;
-  g.channels_are_rows = k.rows;
-  g.channel = channel;
-  g.residual = k.residual ? residual.data() : nullptr, g.ldr = ldr;
+  g.out.epilogue = &e;
+  g.out.channels_are_rows = k.rows;
+  g.out.channel = channel;
+  g.out.residual = k.residual ? residual.data() : nullptr, g.out.ldr = ldr;
   row.gemm(g);
   for (size_t i = 0; i < c.size(); ++i) {
     ASSERT_TRUE(same(c[i], want[i])) << row.name << " m " << m << " n " << n << " element " << i << " is " << c[i]

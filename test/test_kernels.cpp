@@ -87,19 +87,19 @@ class tile_bench {
                        .channel = gap()};
     gemm_f32 g = {};
     g.m = m, g.n = n, g.k = k, g.taps = taps;
-    g.lda = k + v.gap_a, g.ldb = n + v.gap_b, g.ldc = n + v.gap_c, g.ldr = n + v.gap_r;
+    g.lda = k + v.gap_a, g.ldb = n + v.gap_b, g.out.ldc = n + v.gap_c, g.out.ldr = n + v.gap_r;
     gemm_tap tap[most_taps];
     place_taps(g, tap);
     g.tap = tap;
 
-    const size_t c_count = (m - 1) * g.ldc + n, channels = v.channel + (v.rows ? m : n);
-    float* const c = g.c = c_.take(c_count, canary);
+    const size_t c_count = (m - 1) * g.out.ldc + n, channels = v.channel + (v.rows ? m : n);
+    float* const c = g.out.c = c_.take(c_count, canary);
     c_.mark(c_count);
     std::vector<float> want(m * n, 0.0f);
     for (size_t i = 0; i < m; ++i)
       for (size_t j = 0; j < n; ++j) {
-        c[i * g.ldc + j] = v.accumulate ? dice_.integer(-8, 8) : nan;
-        if (v.accumulate) want[i * n + j] = c[i * g.ldc + j];
+        c[i * g.out.ldc + j] = v.accumulate ? dice_.integer(-8, 8) : nan;
+        if (v.accumulate) want[i * n + j] = c[i * g.out.ldc + j];
       }
     for (size_t t = 0; t < taps; ++t)
       for (size_t i = 0; i < m; ++i)
@@ -110,26 +110,27 @@ class tile_bench {
         }
     const epilogue_f32 e = epilogue(v, channels);
     g.accumulate = v.accumulate;
-    g.epilogue = v.epilogue ? &e : nullptr;
-    g.channels_are_rows = v.rows, g.channel = v.channel;
+    g.out.epilogue = v.epilogue ? &e : nullptr;
+    g.out.channels_are_rows = v.rows, g.out.channel = v.channel;
     if (v.epilogue == 2 && v.residual) {
-      g.residual = fill(residual_, (m - 1) * g.ldr + n);
+      g.out.residual = fill(residual_, (m - 1) * g.out.ldr + n);
     }
     for (size_t i = 0; v.epilogue && i < m; ++i)
       for (size_t j = 0; j < n; ++j)
-        want[i * n + j] =
-            finish(want[i * n + j], e, v.channel + (v.rows ? i : j), g.residual ? g.residual[i * g.ldr + j] : 0.0f);
+        want[i * n + j] = finish(want[i * n + j], e, v.channel + (v.rows ? i : j),
+                                 g.out.residual ? g.out.residual[i * g.out.ldr + j] : 0.0f);
 
     row_.gemm(g);
     const auto wrong = [&](const char* what, size_t i, size_t j) {
       return testing::AssertionFailure() << row_.name << " m " << m << " n " << n << " k " << k << " taps " << taps
                                          << " epilogue " << v.epilogue << (v.rows ? " rows" : " columns") << ": "
-                                         << what << " at " << i << ", " << j << " is " << c[i * g.ldc + j];
+                                         << what << " at " << i << ", " << j << " is " << c[i * g.out.ldc + j];
     };
     for (size_t i = 0; i < m; ++i)
-      for (size_t j = 0; j < g.ldc && i * g.ldc + j < c_count; ++j) {
-        if (j < n && c[i * g.ldc + j] != want[i * n + j]) return wrong("C", i, j) << ", must be " << want[i * n + j];
-        if (j >= n && c[i * g.ldc + j] != canary) return wrong("what follows the row", i, j);
+      for (size_t j = 0; j < g.out.ldc && i * g.out.ldc + j < c_count; ++j) {
+        if (j < n && c[i * g.out.ldc + j] != want[i * n + j])
+          return wrong("C", i, j) << ", must be " << want[i * n + j];
+        if (j >= n && c[i * g.out.ldc + j] != canary) return wrong("what follows the row", i, j);
       }
     if (!c_.marked(c_count)) return wrong("memory beside C was written", 0, 0);
     return testing::AssertionSuccess();
@@ -250,7 +251,7 @@ TEST_P(kernels, sum_in_the_order_of_the_contract) {
     const gemm_tap tap[] = {{static_cast<ptrdiff_t>(m * k), static_cast<ptrdiff_t>(k * n)}, {0, 0}};
     gemm_f32 g = {};
     g.m = m, g.n = n, g.k = k, g.taps = 2, g.tap = tap;
-    g.a = a.data(), g.lda = k, g.b = b.data(), g.ldb = n, g.c = c.data(), g.ldc = n;
+    g.a = a.data(), g.lda = k, g.b = b.data(), g.ldb = n, g.out.c = c.data(), g.out.ldc = n;
     row().gemm(g);
     std::vector<float> once = c;
     g.taps = 1;

@@ -44,12 +44,12 @@ inline void apply(const kernel& row, const epilogue_f32& e, std::vector<float>& 
   tile.slope = slope.data();
   gemm_f32 g = {};
   g.accumulate = true;
-  g.epilogue = &tile;
+  g.out.epilogue = &tile;
   for (size_t i = 0; i < values.size(); i += g.m * g.n) {
     const size_t rest = values.size() - i;
     g.m = std::clamp<size_t>(rest / nr, 1, mr);
-    g.n = g.ldc = std::min(rest, nr);
-    g.c = values.data() + i;
+    g.n = g.out.ldc = std::min(rest, nr);
+    g.out.c = values.data() + i;
     row.gemm(g);
   }
 }
