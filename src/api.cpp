@@ -152,7 +152,8 @@ quern_status check_args(const quern_plan& plan, const quern_args& a, const quern
                   static_cast<unsigned long long>(o.align));
     const span here = span_of(o.name, o.pointer, o.bytes);
     const bool in_place = o.pointer == a.dst && strcmp(o.name, "args.residual") == 0 &&
-                          memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) == 0;
+                          memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) == 0 &&
+                          block_of(p.residual.layout) == block_of(p.dst.layout);
     if (strcmp(o.name, dst.name) != 0 && !in_place && here.meets(dst))
       return fail(error, QUERN_BUFFER, o.name, 0, 0, "%s overlaps args.dst", o.name);
     if (strcmp(o.name, workspace.name) != 0 && workspace.begin != workspace.end && here.meets(workspace))

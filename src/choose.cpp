@@ -11,6 +11,7 @@
 #include "blob.h"
 #include "driver.h"
 #include "problem.h"
+#include "problem_text.h"
 #include "registry.h"
 #include "versioned.h"
 
@@ -136,6 +137,14 @@ int explain(const quern_candidate& c, char* out, size_t size) {
     }
     case QUERN_REASON_TYPE:
       return snprintf(out, size, "%s is %s, it computes %s", field, type_name(c.value), type_name(c.limit));
+    case QUERN_REASON_LAYOUT: {
+      // A layout by name where that is the reason, else the stride that says more.
+      const char* name = strstr(field, ".layout") ? name_of(layout_words, static_cast<int32_t>(c.value)) : "";
+      if (*name == 0) return snprintf(out, size, "%s is %" PRId64 ", it takes %" PRId64, field, c.value, c.limit);
+      if (c.limit == 0) return snprintf(out, size, "%s is %s, it takes nchw and nhwc", field, name);
+      return snprintf(out, size, "%s is %s, it takes %s", field, name,
+                      name_of(layout_words, static_cast<int32_t>(c.limit)));
+    }
     case QUERN_REASON_ACCURACY:
       return snprintf(out, size, "its error class is %" PRId64 ", the problem accepts %" PRId64 " at most", c.limit,
                       c.value);

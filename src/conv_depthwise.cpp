@@ -19,6 +19,7 @@ constexpr int64_t most_rows = 64;  // of a filter: their offsets are kept on the
 
 refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  if (const refusal why = refuse_blocked(p)) return why;
   const geometry g = geometry_of(p);
   if (g.c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 1};
   if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};

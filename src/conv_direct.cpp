@@ -24,6 +24,7 @@ constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the 
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  if (const refusal why = refuse_blocked(p)) return why;
   const geometry g = geometry_of(p);
   if (p.src.size[1] > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (p.dst.size[1] > 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};

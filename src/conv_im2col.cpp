@@ -77,6 +77,7 @@ namespace im2col_driver {
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  if (const refusal why = refuse_blocked(p)) return why;
   return geometry_of(p).refuse_phases();
 }
 

@@ -17,6 +17,7 @@
 #include <numeric>
 #include <utility>
 
+#include "layout.h"
 #include "refusal.h"
 
 namespace quern {
@@ -114,12 +115,18 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
 
 // A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows.
 struct geometry {
-  int64_t n, c, k, groups;              // c and k of one group
-  int64_t src[5], dst[5], residual[5];  // strides, n c d h w
-  int64_t weights[5];                   // strides: output channel in the group, input channel in the group, t r s
-  int64_t weights_group;                // stride from group to group
+  int64_t n, c, k, groups;                       // c and k of one group
+  int64_t src[5], dst[5], residual[5];           // strides, n c d h w; of the channels, see channel_offset()
+  int64_t src_block, dst_block, residual_block;  // channels that lie side by side; 1: NCHW, NHWC
+  int64_t weights[5];     // strides: output channel in the group, input channel in the group, t r s
+  int64_t weights_group;  // stride from group to group
   int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
   bool transposed;
+
+  // Elements from the first channel of all to another.
+  int64_t src_channel(int64_t channel) const { return channel_offset(channel, src[1], src_block); }
+  int64_t dst_channel(int64_t channel) const { return channel_offset(channel, dst[1], dst_block); }
+  int64_t residual_channel(int64_t channel) const { return channel_offset(channel, residual[1], residual_block); }
 
   // Memory that holds nothing may be NULL: no stride leads anywhere from there.
   void forget_empty(const quern_problem& p) {
@@ -191,6 +198,7 @@ inline geometry geometry_of(const quern_problem& p) {
       stride[0] = t.stride[0], stride[1] = t.stride[4], stride[4] = t.stride[3];
     };
     turn(p.src, g.src), turn(p.dst, g.dst), turn(p.residual, g.residual);
+    g.src_block = g.dst_block = g.residual_block = 1;
     g.weights[0] = p.weights.stride[4], g.weights[1] = p.weights.stride[3];
     g.forget_empty(p);
     return g;
@@ -200,6 +208,8 @@ inline geometry geometry_of(const quern_problem& p) {
   g.n = p.src.size[0], g.c = p.src.size[1] / p.groups, g.k = p.dst.size[1] / p.groups;
   for (int i = 0; i < 5; ++i)
     g.src[i] = p.src.stride[i], g.dst[i] = p.dst.stride[i], g.residual[i] = p.residual.stride[i];
+  g.src_block = block_of(p.src.layout), g.dst_block = block_of(p.dst.layout);
+  g.residual_block = block_of(p.residual.layout);
   for (int i = 0; i < 3; ++i) {
     g.in[i] = p.src.size[2 + i], g.out[i] = p.dst.size[2 + i], g.filter[i] = p.window.filter[i];
     g.stride[i] = p.window.stride[i], g.dilation[i] = p.window.dilation[i], g.pad[i] = p.window.pad_begin[i];
@@ -211,6 +221,14 @@ inline geometry geometry_of(const quern_problem& p) {
   g.weights_group = p.weights.stride[0] * (g.transposed ? g.c : g.k);
   g.forget_empty(p);
   return g;
+}
+
+// For drivers that know no blocks of channels.
+inline refusal refuse_blocked(const quern_problem& p) {
+  if (block_of(p.src.layout) != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
+  if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
+  if (block_of(p.residual.layout) != 1) return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
+  return {};
 }
 
 }  // namespace quern

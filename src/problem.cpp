@@ -49,6 +49,8 @@ quern_status within(quern_error* error, const char* what, int index, int64_t val
 
 bool all_zero(const int64_t* v) { return (v[0] | v[1] | v[2] | v[3] | v[4]) == 0; }
 
+int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
 quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
@@ -138,41 +140,46 @@ quern_status check_window(quern_op op, quern_window& w, quern_error* error) {
   return QUERN_OK;
 }
 
-// Type, layout and sizes of a tensor that is there.
-quern_status check_tensor(const char* name, const quern_tensor& t, quern_type type, quern_error* error) {
+// Type, layout and sizes of a tensor that is there; `last` is the last layout that it may have.
+quern_status check_tensor(const char* name, const quern_tensor& t, quern_type type, quern_layout last,
+                          quern_error* error) {
   if (t.type < QUERN_F32) return refuse(error, name, "type", -1, t.type, "at least", QUERN_F32);
   if (t.type > QUERN_F64) return refuse(error, name, "type", -1, t.type, "at most", QUERN_F64);
   if (t.type != type) return refuse(error, name, "type", -1, t.type, "src.type =", type);
   if (t.layout < QUERN_NCHW) return refuse(error, name, "layout", -1, t.layout, "at least", QUERN_NCHW);
-  if (t.layout > QUERN_NHWC) return refuse(error, name, "layout", -1, t.layout, "at most", QUERN_NHWC);
-  int64_t bytes = type_bytes(t.type);
+  if (t.layout > last) return refuse(error, name, "layout", -1, t.layout, "at most", last);
+  const int64_t block = block_of(t.layout);
+  int64_t bytes = type_bytes(t.type) * block;
   for (int i = 0; i < 5; ++i) {
     if (t.size[i] < 0) return refuse(error, name, "size", i, t.size[i], "at least", 0);
-    // Zero counts as one here, so that no product of the other sizes overflows either.
-    const int64_t limit = max_bytes / bytes;
+    // Zero counts as one here, so that no product of the other sizes overflows either; channels count in blocks.
+    const int64_t limit = i == 1 ? max_bytes / bytes * block : max_bytes / bytes;
     if (t.size[i] > limit) {
       return refuse(error, name, "size", i, t.size[i], "(for 2^56 bytes of memory) at most", limit);
     }
-    bytes *= std::max<int64_t>(t.size[i], 1);
+    bytes *= std::max<int64_t>(i == 1 ? up(t.size[i], block) : t.size[i], 1);
   }
   return QUERN_OK;
 }
 
-// Strides: dense when all are zero, else as they are if the tensor stays within its limit.
+// Strides: dense when all are zero, else as they are if the tensor stays within its limit.  A block of channels
+// is an axis of its own, the densest.
 quern_status check_strides(const char* name, quern_tensor& t, bool distinct, quern_error* error) {
   if (all_zero(t.stride)) dense_strides(t.layout, t.size, t.stride);
   const int64_t limit = max_bytes / type_bytes(t.type);
-  int64_t reach = 1;
+  const int64_t block = block_of(t.layout), together = std::clamp<int64_t>(t.size[1], 1, block);
+  const auto steps = [&](int i) { return (i == 1 ? up(t.size[i], block) : t.size[i]) - 1; };
+  int64_t reach = together;
   int axes[5], count = 0;  // of more than one element, by stride
   for (int i = 0; i < 5; ++i) {
     if (t.stride[i] < 0) return refuse(error, name, "stride", i, t.stride[i], "at least", 0);
     if (t.stride[i] > limit) return refuse(error, name, "stride", i, t.stride[i], "at most", limit);
-    if (t.size[i] < 2) continue;
+    if (steps(i) < 1) continue;
     int64_t step;
-    if (__builtin_mul_overflow(t.size[i] - 1, t.stride[i], &step) || step > limit - reach) {
-      return fail(error, QUERN_INVALID, name, t.stride[i], (limit - reach) / (t.size[i] - 1),
+    if (__builtin_mul_overflow(steps(i), t.stride[i], &step) || step > limit - reach) {
+      return fail(error, QUERN_INVALID, name, t.stride[i], (limit - reach) / steps(i),
                   "%s.stride[%d] is %lld, must be at most %lld: %s would span more than 2^56 bytes", name, i,
-                  ll(t.stride[i]), ll((limit - reach) / (t.size[i] - 1)), name);
+                  ll(t.stride[i]), ll((limit - reach) / steps(i)), name);
     }
     reach += step;
     int at = count++;
@@ -181,7 +188,7 @@ quern_status check_strides(const char* name, quern_tensor& t, bool distinct, que
   }
   if (!distinct || extent(t) == 0) return QUERN_OK;
   // No two elements meet when each axis steps over all that the denser axes span.
-  int64_t inner = 1;
+  int64_t inner = together;
   for (int j = 0; j < count; ++j) {
     const int i = axes[j];
     if (t.stride[i] < inner) {
@@ -191,7 +198,7 @@ quern_status check_strides(const char* name, quern_tensor& t, bool distinct, que
                   "%s is %lld, must be at least %lld, or elements of %s overlap", field, ll(t.stride[i]), ll(inner),
                   name);
     }
-    inner += (t.size[i] - 1) * t.stride[i];
+    inner += steps(i) * t.stride[i];
   }
   return QUERN_OK;
 }
@@ -205,12 +212,12 @@ quern_status settle(const char* name, const char* part, int64_t* given, const in
   return QUERN_OK;
 }
 
-quern_status derive(const char* name, quern_tensor& t, const quern_tensor& from, const int64_t* size,
+quern_status derive(const char* name, quern_tensor& t, const quern_tensor& from, const int64_t* size, quern_layout last,
                     quern_error* error) {
   if (t.type == 0) t.type = from.type;
   if (t.layout == 0) t.layout = from.layout;
   if (all_zero(t.size)) std::copy_n(size, 5, t.size);
-  if (auto s = check_tensor(name, t, from.type, error)) return s;
+  if (auto s = check_tensor(name, t, from.type, last, error)) return s;
   return settle(name, "size", t.size, size, 5, error);
 }
 
@@ -323,20 +330,22 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   if (p.reserved) return refuse(error, "reserved", -1, p.reserved, "", 0);
   if (p.groups == 0) p.groups = 1;
   if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;
-  if (auto s = check_tensor("src", p.src, p.src.type, error)) return s;
-  if (auto s = check_tensor("weights", p.weights, p.src.type, error)) return s;
+  // Rows and columns have no channels to be blocked.
+  const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : QUERN_NC16HW16;
+  if (auto s = check_tensor("src", p.src, p.src.type, last, error)) return s;
+  if (auto s = check_tensor("weights", p.weights, p.src.type, QUERN_NHWC, error)) return s;
   if (auto s = check_window(p.op, p.window, error)) return s;
   if (auto s = check_epilogue(p.epilogue, error)) return s;
   if (auto s = check_accuracy(p, error)) return s;
 
   int64_t size[5];
   if (auto s = p.op == QUERN_GEMM ? gemm_sizes(p, size, error) : conv_sizes(p, size, error)) return s;
-  if (auto s = derive("dst", p.dst, p.src, size, error)) return s;
+  if (auto s = derive("dst", p.dst, p.src, size, last, error)) return s;
   if (auto s = check_strides("src", p.src, false, error)) return s;
   if (auto s = check_strides("weights", p.weights, false, error)) return s;
   if (auto s = check_strides("dst", p.dst, true, error)) return s;
   if (p.epilogue.residual != QUERN_RESIDUAL_NONE) {
-    if (auto s = derive("residual", p.residual, p.dst, p.dst.size, error)) return s;
+    if (auto s = derive("residual", p.residual, p.dst, p.dst.size, last, error)) return s;
     if (auto s = check_strides("residual", p.residual, false, error)) return s;
   } else {
     const quern_tensor none = {};
@@ -352,10 +361,11 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
 
 void dense_strides(quern_layout layout, const int64_t size[5], int64_t stride[5]) {
   static constexpr int nchw[5] = {4, 3, 2, 1, 0}, nhwc[5] = {1, 4, 3, 2, 0};  // densest first
-  int64_t step = 1;
+  const int64_t block = block_of(layout);
+  int64_t step = block;
   for (int i : layout == QUERN_NHWC ? nhwc : nchw) {
     stride[i] = step;
-    step *= std::max<int64_t>(size[i], 1);
+    step *= std::max<int64_t>(i == 1 ? up(size[i], block) : size[i], 1);
   }
 }
 

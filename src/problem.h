@@ -5,6 +5,10 @@
 
 #include <quern/quern.h>
 
+#include <algorithm>
+
+#include "layout.h"
+
 namespace quern {
 
 // quern_problem_complete into a whole struct of this library.  What it lets through is safe to compute
@@ -31,9 +35,12 @@ inline int64_t extent(const quern_tensor& t) {
   int64_t last = 0;
   for (int i = 0; i < 5; ++i) {
     if (t.size[i] == 0) return 0;
-    last += (t.size[i] - 1) * t.stride[i];
+    if (i != 1) last += (t.size[i] - 1) * t.stride[i];
   }
-  return last + 1;
+  // The last channel, or that of the last whole block: the one after it may have few.
+  const int64_t c = t.size[1], block = block_of(t.layout), whole = c / block * block;
+  const auto offset = [&](int64_t channel) { return channel_offset(channel, t.stride[1], block); };
+  return last + (whole > 0 ? std::max(offset(whole - 1), offset(c - 1)) : offset(c - 1)) + 1;
 }
 
 // The strides of a tensor of these sizes that lies dense in its layout; a size of zero counts as one.

@@ -110,14 +110,6 @@ struct line {
   }
 };
 
-template <size_t N>
-const char* name_of(const word (&words)[N], int32_t value) {
-  for (const word& w : words) {
-    if (w.value == value) return w.name;
-  }
-  return "";  // a complete problem has no such value
-}
-
 text_axis axis_of(const quern_problem& p, int i) {
   const quern_window& w = p.window;
   return {p.src.size[2 + i], p.dst.size[2 + i], w.filter[i], w.stride[i], w.dilation[i], w.pad_begin[i]};

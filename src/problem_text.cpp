@@ -43,6 +43,7 @@ struct reader {
   const char* at;
   quern_problem p;
   bool gemm, has_type, has_layout, has_op;
+  const char* layout_at;
   const char* descriptor_at;
   const char* descriptor_end;
   descriptor d;
@@ -143,6 +144,7 @@ struct reader {
     const char* colon = std::find(w.begin, w.end, ':');
     if (const word* src = find(layout_words, {w.begin, colon})) {
       once(has_layout, "layout");
+      layout_at = w.begin;
       p.src.layout = src->value;
       if (status == QUERN_OK && colon != w.end) status = layout({colon + 1, w.end}, "layout", p.dst.layout);
       return true;
@@ -181,7 +183,7 @@ struct reader {
         return fail_at(
             at, "descriptor",
             "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm f32 f64 "
-            "nchw nhwc",
+            "nchw nhwc nc4hw4 nc8hw8 nc16hw16",
             quoted(w).s);
       }
       if (found == key_names + KEYS) {
@@ -387,6 +389,10 @@ struct reader {
       const char* field;
       const char* where;
     } places[] = {{"groups", d.at[G]},
+                  {"src.layout", layout_at},
+                  {"dst.layout", layout_at},
+                  {"weights.layout", word_at[WEI]},
+                  {"residual.layout", word_at[RES]},
                   {"src.size", d.at[index < 2 ? MB + index : I + index - 2]},
                   {"weights.size", d.at[index < 2 ? weights[index] : K + index - 2]},
                   {"dst.size", d.at[index == 0 ? MB : OC + index - 1]},

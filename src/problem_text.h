@@ -4,6 +4,7 @@
 #pragma once
 
 #include <quern/quern.h>
+#include <stddef.h>
 
 namespace quern {
 
@@ -15,7 +16,11 @@ struct word {
 inline constexpr word op_words[] = {
     {"conv", QUERN_CONV}, {"conv_transposed", QUERN_CONV_TRANSPOSED}, {"gemm", QUERN_GEMM}};
 inline constexpr word type_words[] = {{"f32", QUERN_F32}, {"f64", QUERN_F64}};
-inline constexpr word layout_words[] = {{"nchw", QUERN_NCHW}, {"nhwc", QUERN_NHWC}};
+inline constexpr word layout_words[] = {{"nchw", QUERN_NCHW},
+                                        {"nhwc", QUERN_NHWC},
+                                        {"nc4hw4", QUERN_NC4HW4},
+                                        {"nc8hw8", QUERN_NC8HW8},
+                                        {"nc16hw16", QUERN_NC16HW16}};
 inline constexpr word residual_words[] = {{"before", QUERN_RESIDUAL_BEFORE}, {"after", QUERN_RESIDUAL_AFTER}};
 inline constexpr word accuracy_words[] = {{"exact", QUERN_ACCURACY_EXACT},
                                           {"f32", QUERN_ACCURACY_F32},
@@ -33,6 +38,15 @@ inline constexpr word activation_words[] = {{"identity", QUERN_IDENTITY},
                                             {"tanh", QUERN_TANH},
                                             {"gelu", QUERN_GELU},
                                             {"mish", QUERN_MISH}};
+
+// Empty for a value that has no word, which a complete problem has not.
+template <size_t N>
+const char* name_of(const word (&words)[N], int32_t value) {
+  for (const word& w : words) {
+    if (w.value == value) return w.name;
+  }
+  return "";
+}
 
 // The words for strides of their own, and the tensors of a problem in that order.
 inline constexpr const char* stride_words[] = {"src_stride", "wei_stride", "dst_stride", "res_stride"};

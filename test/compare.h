@@ -36,13 +36,14 @@ inline bool same_value(float a, float b) { return a == b || (a != a && b != b); 
 // visit(offset) for every element, in the order n c d h w.
 template <class Visit>
 void each(const quern_tensor& t, Visit visit) {
+  const int64_t block = block_of(t.layout);
   for (int64_t n = 0; n < t.size[0]; ++n)
     for (int64_t c = 0; c < t.size[1]; ++c)
       for (int64_t d = 0; d < t.size[2]; ++d)
         for (int64_t h = 0; h < t.size[3]; ++h)
           for (int64_t w = 0; w < t.size[4]; ++w)
-            visit(static_cast<size_t>(n * t.stride[0] + c * t.stride[1] + d * t.stride[2] + h * t.stride[3] +
-                                      w * t.stride[4]));
+            visit(static_cast<size_t>(n * t.stride[0] + c / block * t.stride[1] + c % block + d * t.stride[2] +
+                                      h * t.stride[3] + w * t.stride[4]));
 }
 
 using numbers = std::function<float()>;

@@ -50,12 +50,13 @@ inline operands small_integers(const quern_problem& p, edge side, dice& d) {
 inline void spread(quern_tensor& t, bool may_repeat, dice& d) {
   int order[2][5] = {{4, 3, 2, 1, 0}, {1, 4, 3, 2, 0}};
   int* axes = order[t.layout == QUERN_NHWC];
+  const int64_t block = block_of(t.layout);  // stays together
   if (d.one_in(4)) std::shuffle(axes, axes + 5, d.engine());
-  int64_t stride = d.one_in(6) ? 2 : 1;
+  int64_t stride = (d.one_in(6) ? 2 : 1) * block;
   const bool gaps = d.one_in(2);
   for (int i = 0; i < 5; ++i) {
     t.stride[axes[i]] = stride;
-    stride *= t.size[axes[i]];
+    stride *= axes[i] == 1 ? up(t.size[1], block) : t.size[axes[i]];
     if (gaps) stride += d.from(0, 3);
   }
   if (may_repeat && d.one_in(4)) t.stride[d.from(0, 4)] = 0;

@@ -87,13 +87,17 @@ void fuzz_struct(const uint8_t* data, size_t bytes) {
 void fuzz_fields(const uint8_t* data, size_t bytes) {
   if (bytes < 1) return;
   quern_problem p = {};
-  switch (data[0] % 3) {
+  switch (data[0] % 4) {
     case 0: p = quern_conv2d(QUERN_F32, QUERN_NHWC, 2, 4, 9, 7, 6, 3, 2); break;
-    case 1: p = quern_conv2d_transposed(QUERN_F64, QUERN_NCHW, 1, 4, 5, 6, 2, 4, 3); break;
+    case 1:
+      p = quern_conv2d(QUERN_F32, QUERN_NC8HW8, 2, 19, 5, 4, 33, 2, 2);
+      p.dst.layout = QUERN_NC16HW16;
+      break;
+    case 2: p = quern_conv2d_transposed(QUERN_F64, QUERN_NCHW, 1, 4, 5, 6, 2, 4, 3); break;
     default: p = quern_gemm(QUERN_F32, 5, 6, 7);
   }
-  if (data[0] & 4) p.epilogue.residual = QUERN_RESIDUAL_BEFORE;
-  if (data[0] & 8) quern_problem_complete(&p, &p, nullptr);
+  if (data[0] & 8) p.epilogue.residual = QUERN_RESIDUAL_BEFORE;
+  if (data[0] & 16) quern_problem_complete(&p, &p, nullptr);
   // Pairs of a field (in words of four bytes) and its value: one byte, or with the length bit four.
   for (size_t i = 1; i + 2 <= bytes;) {
     const size_t at = 4 + data[i] % ((sizeof p - 4) / 4) * 4;

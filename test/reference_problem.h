@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "geometry.h"
 #include "kernel.h"
 #include "problem.h"
 #include "registry.h"
@@ -47,7 +48,8 @@ inline int64_t count(const quern_tensor& t) {
 }
 
 inline int64_t offset(const quern_tensor& t, const index& at) {
-  return std::inner_product(at.begin(), at.end(), t.stride, int64_t{0});
+  const int64_t block = block_of(t.layout);
+  return std::inner_product(at.begin(), at.end(), t.stride, at[1] % block) + (at[1] / block - at[1]) * t.stride[1];
 }
 
 // f(index) for every element, in the order n c d h w.
@@ -87,14 +89,15 @@ std::vector<T> reference(const quern_problem& p, const std::vector<T>& src, cons
   return dst;
 }
 
-// A random order of the axes, and some space between their rows.
+// A random order of the axes, and some space between their rows.  Blocks of channels stay together.
 inline void spread(quern_tensor& t, std::mt19937& random) {
   std::array<int, 5> order = {0, 1, 2, 3, 4};
   std::shuffle(order.begin(), order.end(), random);
-  int64_t stride = 1 + random() % 2;
+  const int64_t block = block_of(t.layout);
+  int64_t stride = block + random() % 2;
   for (int axis : order) {
     t.stride[axis] = stride;
-    stride *= t.size[axis] + random() % 2;
+    stride *= (axis == 1 ? up(t.size[1], block) : t.size[axis]) + random() % 2;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compare.h"
+#include "geometry.h"
 #include "registry.h"
 
 namespace quern::test {
@@ -48,6 +49,7 @@ inline quern_problem completed(quern_problem p) {
 }
 
 inline constexpr quern_layout layouts[] = {QUERN_NCHW, QUERN_NHWC};
+inline constexpr quern_layout all_layouts[] = {QUERN_NCHW, QUERN_NHWC, QUERN_NC4HW4, QUERN_NC8HW8, QUERN_NC16HW16};
 
 // t - 1, t, t + 1 and 2 t + 1 for every tile of the rows, and the sizes where vectors begin and end.
 inline std::vector<int64_t> edge_sizes() {

@@ -30,6 +30,12 @@ quern_problem transposed() {
   return p;
 }
 
+quern_problem blocked() {
+  quern_problem p = quern_conv2d(QUERN_F32, QUERN_NC4HW4, 2, 9, 6, 5, 18, 3, 2);
+  p.dst.layout = QUERN_NC16HW16;
+  return p;
+}
+
 quern_problem completed(quern_problem p) {
   quern_error error = {};
   EXPECT_EQ(quern_problem_complete(&p, &p, &error), QUERN_OK) << error.text;
@@ -145,7 +151,8 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.src.type = 0; }, "src.type", "src.type is 0, must be at least 1"},
       {[](auto& p) { p.weights.type = QUERN_F64; }, "weights.type", "weights.type is 2, must be src.type = 1"},
       {[](auto& p) { p.dst.type = QUERN_F64; }, "dst.type", "dst.type is 2, must be src.type = 1"},
-      {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 2"},
+      {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 5"},
+      {[](auto& p) { p.weights.layout = QUERN_NC8HW8; }, "weights.layout", "weights.layout is 4, must be at most 2"},
       {[](auto& p) { p.weights.layout = 0; }, "weights.layout", "weights.layout is 0, must be at least 1"},
       {[](auto& p) { p.src.size[2] = -4; }, "src.size[2]", "src.size[2] is -4, must be at least 0"},
       {[](auto& p) { p.weights.size[3] = 0; }, "weights.size[3]", "weights.size[3] is 0, must be at least 1"},
@@ -198,6 +205,9 @@ TEST(problem_complete, names_field_value_and_limit) {
   quern_problem g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.weights.size[3] = 5;
   expect_refused(g, "weights.size[3]", "weights.size[3] is 5, must be src.size[4] = 4");
+  g = quern_gemm(QUERN_F32, 2, 3, 4);
+  g.src.layout = QUERN_NC4HW4;
+  expect_refused(g, "src.layout", "src.layout is 3, must be at most 2");
   g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.window.pad_end[2] = 1;
   expect_refused(g, "window.pad_end[2]", "window.pad_end[2] is 1, must be 0");
@@ -258,6 +268,43 @@ TEST(problem_complete, takes_strides_that_keep_dst_apart) {
   expect_refused(p, "dst.stride[3]", "dst.stride[3] is 111, must be at least 112, or elements of dst overlap");
 }
 
+// Blocks of channels, the last one not full: where they lie, how far they reach, and when they meet.
+TEST(problem_complete, lays_out_blocks_of_channels) {
+  quern_problem p = quern_conv2d(QUERN_F32, QUERN_NC4HW4, 2, 6, 5, 7, 18, 1, 1);
+  p.dst.layout = QUERN_NC16HW16;
+  p = completed(p);
+  EXPECT_EQ(std::vector<int64_t>(p.src.stride, p.src.stride + 5), (std::vector<int64_t>{280, 140, 140, 28, 4}));
+  EXPECT_EQ(std::vector<int64_t>(p.dst.stride, p.dst.stride + 5), (std::vector<int64_t>{1120, 560, 560, 112, 16}));
+  // The second block has two channels: nothing of it is behind the last pixel's second one.
+  EXPECT_EQ(quern::extent(p.src), 280 + 140 + 34 * 4 + 2);
+  EXPECT_EQ(quern::extent(p.dst), 1120 + 560 + 34 * 16 + 2);
+  p.src.stride[1] = 1;  // of what is only read, blocks may meet: then the whole one reaches furthest
+  EXPECT_EQ(quern::extent(completed(p).src), 280 + 34 * 4 + 4);
+
+  // A slice of six of the twelve channels of a larger tensor with padded rows.
+  p.src.stride[4] = 4, p.src.stride[3] = 32, p.src.stride[2] = p.src.stride[1] = 160, p.src.stride[0] = 480;
+  EXPECT_EQ(quern::extent(completed(p).src), 480 + 160 + 4 * 32 + 6 * 4 + 2);
+
+  p.dst.stride[4] = 15;
+  expect_refused(p, "dst.stride[4]", "dst.stride[4] is 15, must be at least 16, or elements of dst overlap");
+  p.dst.stride[4] = 16, p.dst.stride[1] = 559;
+  expect_refused(p, "dst.stride[1]", "dst.stride[1] is 559, must be at least 560, or elements of dst overlap");
+  // Three channels take three floats, whatever the block.
+  p = completed(quern_conv2d(QUERN_F32, QUERN_NC8HW8, 1, 1, 1, 4, 3, 1, 1));
+  p.dst.stride[4] = 3;
+  EXPECT_EQ(quern::extent(completed(p).dst), 12);
+  p.dst.stride[4] = 2;
+  expect_refused(p, "dst.stride[4]", "dst.stride[4] is 2, must be at least 3, or elements of dst overlap");
+
+  // Places that are no part of a tensor count where it is laid out.
+  p = quern_conv2d(QUERN_F32, QUERN_NC16HW16, 1, 1, 1, (int64_t{1} << 50) + 1, 1, 1, 1);
+  expect_refused(p, "src.size[4]",
+                 "src.size[4] is 1125899906842625, must be (for 2^56 bytes of memory) at most 1125899906842624");
+  p = quern_conv2d(QUERN_F32, QUERN_NC16HW16, 1, (int64_t{1} << 54) + 1, 1, 1, 1, 1, 1);
+  expect_refused(p, "src.size[1]",
+                 "src.size[1] is 18014398509481985, must be (for 2^56 bytes of memory) at most 18014398509481984");
+}
+
 TEST(problem_complete, takes_broadcasts_of_what_is_only_read) {
   quern_problem p = conv();
   p.epilogue.residual = QUERN_RESIDUAL_BEFORE;
@@ -273,7 +320,8 @@ TEST(problem_complete, takes_broadcasts_of_what_is_only_read) {
 // accepts stays within the limits that problem.h states.
 TEST(problem_complete, survives_hostile_numbers) {
   int accepted = 0;
-  for (const quern_problem& base : {conv(), transposed(), quern_gemm(QUERN_F64, 3, 4, 5), completed(conv())}) {
+  for (const quern_problem& base :
+       {conv(), transposed(), blocked(), quern_gemm(QUERN_F64, 3, 4, 5), completed(conv())}) {
     for (size_t at = 8; at + 8 <= sizeof base; at += 8) {
       for (int bit = 0; bit < 64; ++bit) {
         for (int64_t off : {-1, 0, 1}) {

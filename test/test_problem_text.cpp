@@ -140,6 +140,11 @@ TEST(problem_parse, reads_words) {
   EXPECT_EQ(p.epilogue.beta, -2.0f);
   EXPECT_EQ(p.accuracy, QUERN_ACCURACY_EXACT);
   EXPECT_EQ(parsed("ic4ih6oc4kh3 dst_stride=512x64x64x8x1").dst.stride[1], 64);
+  const quern_problem blocked = parsed("nc8hw8:nc16hw16 ic4ih6oc20kh3 residual=before res=nc4hw4");
+  EXPECT_EQ(blocked.src.layout, QUERN_NC8HW8);
+  EXPECT_EQ(blocked.dst.layout, QUERN_NC16HW16);
+  EXPECT_EQ(blocked.residual.layout, QUERN_NC4HW4);
+  EXPECT_EQ(parsed("nc4hw4 ic4ih6oc4kh3 src_stride=288x144x144x24x4").src.stride[1], 144);
 
   // Fields that can be derived stay zero, so that a tool may still change type and layout.
   quern_problem raw;
@@ -156,9 +161,12 @@ TEST(problem_parse, points_at_what_is_wrong) {
   expect_refused(
       "f16 ic3ih5oc3kh3", 1,
       "'f16' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm f32 f64 nchw "
-      "nhwc");
+      "nhwc nc4hw4 nc8hw8 nc16hw16");
+  expect_refused("f32 nc4hw4 gemm 2x3:3x4", 5, "src.layout is 3, must be at most 2");
+  expect_refused("gemm 2x3:3x4 residual=after res=nc8hw8", 29, "residual.layout is 4, must be at most 2");
+  expect_refused("ic3ih5oc3kh3 wei=nc16hw16", 14, "weights.layout is 5, must be at most 2");
   expect_refused("conv conv ic3ih5oc3kh3", 6, "'conv' is a second operator");
-  expect_refused("nchw:nhcw ic3ih5oc3kh3", 6, "'nhcw' is no layout; known: nchw nhwc");
+  expect_refused("nchw:nhcw ic3ih5oc3kh3", 6, "'nhcw' is no layout; known: nchw nhwc nc4hw4 nc8hw8 nc16hw16");
   expect_refused("ic3ih oc3kh3", 6, "ih needs a whole number here");
   expect_refused("ic3ih-5oc3kh3", 6, "ih needs a whole number here");
   expect_refused("ic3ih5oc99999999999999999999kh3", 9, "oc must be at most 2^56");
@@ -224,6 +232,13 @@ TEST(problem_print, says_what_differs_from_the_defaults) {
   EXPECT_EQ(printed(p),
             "conv f32 nhwc:nchw mb1ic64ih56iw56oc64oh28ow31kh3kw3sh2sw2ph1pw1 bias act=leaky_relu:0.1 pad_end=0x1x7");
   EXPECT_EQ(printed(quern_gemm(QUERN_F32, 2, 3, 4)), "gemm f32 2x4:4x3");
+  p = quern_conv2d(QUERN_F32, QUERN_NC8HW8, 1, 3, 5, 5, 20, 3, 3);
+  EXPECT_EQ(printed(p), "conv f32 nc8hw8 mb1ic3ih5oc20oh3kh3");
+  p.dst.layout = QUERN_NC16HW16, p.dst.stride[0] = 480, p.dst.stride[1] = 144, p.dst.stride[2] = 144;
+  p.dst.stride[3] = 48, p.dst.stride[4] = 16;
+  EXPECT_EQ(printed(p), "conv f32 nc8hw8:nc16hw16 mb1ic3ih5oc20oh3kh3 dst_stride=480x144x144x48x16");
+  p.dst.stride[0] = 288;
+  EXPECT_EQ(printed(p), "conv f32 nc8hw8:nc16hw16 mb1ic3ih5oc20oh3kh3");
   p = quern_conv2d_transposed(QUERN_F64, QUERN_NCHW, 1, 8, 5, 5, 4, 3, 3);
   p.window.stride[1] = p.window.stride[2] = 2;
   for (int i = 1; i < 3; ++i) p.window.pad_begin[i] = p.window.pad_end[i] = p.window.output_padding[i] = 1;
@@ -265,7 +280,7 @@ class random_problems {
     } else {
       image(p);
     }
-    if (below(3) == 0) p.weights.layout = layout();
+    if (below(3) == 0) p.weights.layout = static_cast<quern_layout>(QUERN_NCHW + below(2));
     if (below(3) == 0) p.dst.layout = layout();
     epilogue(p);
     const quern_accuracy levels[] = {0, 0, QUERN_ACCURACY_EXACT, QUERN_ACCURACY_F32, QUERN_ACCURACY_F32_LOOSE};
@@ -282,7 +297,7 @@ class random_problems {
  private:
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
   quern_type type() { return below(2) ? QUERN_F32 : QUERN_F64; }
-  quern_layout layout() { return below(2) ? QUERN_NCHW : QUERN_NHWC; }
+  quern_layout layout() { return static_cast<quern_layout>(QUERN_NCHW + below(5)); }
 
   float number() {
     const uint32_t bits = random_();

@@ -63,10 +63,11 @@ std::vector<T> scatter(const quern_problem& p, std::vector<T>& src, std::vector<
 // A convolution in 1, 2 or 3 dimensions with everything that it may have.
 quern_problem random_conv(quern_op op, quern_type type, std::mt19937& random) {
   const auto upto = [&](uint32_t most) { return static_cast<int64_t>(random() % (most + 1)); };
-  quern_problem p = quern_conv2d(type, random() & 1 ? QUERN_NCHW : QUERN_NHWC, 1, 1, 1, 1, 1, 1, 1);
+  const auto layout = [&] { return static_cast<quern_layout>(QUERN_NCHW + upto(QUERN_NC16HW16 - QUERN_NCHW)); };
+  quern_problem p = quern_conv2d(type, layout(), 1, 1, 1, 1, 1, 1, 1);
   p.op = op;
   p.groups = 1 + upto(2);
-  const int64_t cg = 1 + upto(3), kg = 1 + upto(3);
+  const int64_t cg = 1 + upto(random() & 3 ? 3 : 18), kg = 1 + upto(random() & 3 ? 3 : 18);
   p.src.size[0] = 1 + upto(1);
   p.src.size[1] = cg * p.groups;
   p.weights.size[0] = op == QUERN_CONV ? kg * p.groups : cg * p.groups;
@@ -88,7 +89,7 @@ quern_problem random_conv(quern_op op, quern_type type, std::mt19937& random) {
     }
     p.src.size[2 + axis] = std::max<int64_t>(1, reach - v.pad_begin[axis] - v.pad_end[axis]) + upto(5);
   }
-  p.dst.layout = random() & 1 ? QUERN_NCHW : QUERN_NHWC;
+  p.dst.layout = layout();
   p = completed(p);
   if (random() & 1) spread(p.src, random);
   if (random() & 1) spread(p.weights, random);

@@ -27,13 +27,30 @@ struct job {
   quern_problem problem;  // complete, in the layout to run
 };
 
+constexpr struct {
+  const char* name;
+  quern_layout layout;
+} layout_names[] = {{"nchw", QUERN_NCHW},
+                    {"nhwc", QUERN_NHWC},
+                    {"nc4hw4", QUERN_NC4HW4},
+                    {"nc8hw8", QUERN_NC8HW8},
+                    {"nc16hw16", QUERN_NC16HW16}};
+
 quern_layout parse_layout(const std::string& name) {
-  if (name == "nchw") return QUERN_NCHW;
-  if (name == "nhwc") return QUERN_NHWC;
-  throw stop{bad_input, "--layout is '" + name + "', must be nchw, nhwc, SRC:DST of these, or several with commas"};
+  for (const auto& l : layout_names) {
+    if (name == l.name) return l.layout;
+  }
+  throw stop{bad_input,
+             "--layout is '" + name +
+                 "', must be nchw, nhwc, nc4hw4, nc8hw8, nc16hw16, SRC:DST of these, or several with commas"};
 }
 
-const char* layout_name(quern_layout layout) { return layout == QUERN_NHWC ? "nhwc" : "nchw"; }
+const char* layout_name(quern_layout layout) {
+  for (const auto& l : layout_names) {
+    if (l.layout == layout) return l.name;
+  }
+  return "?";
+}
 
 std::string layout_text(const quern_problem& p) {
   const std::string src = layout_name(p.src.layout), dst = layout_name(p.dst.layout);

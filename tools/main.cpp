@@ -50,7 +50,8 @@ int run(int argc, char** argv) {
       ->required();
   bench_app->add_flag("--all", bench.all, "every usable candidate, not only the chosen one");
   bench_app
-      ->add_option("--layout", bench.layouts, "nchw, nhwc, SRC:DST, or several with commas; default: as the line says")
+      ->add_option("--layout", bench.layouts,
+                   "nchw, nhwc, nc8hw8 ..., SRC:DST, or several with commas; default: as the line says")
       ->delimiter(',');
   bench_app->add_option("--type", bench.type, "f32");
   bench_app->add_option("--accuracy", bench.accuracy, "worst error class: exact, f32, f32_fast, f32_loose");

@@ -23,6 +23,11 @@ struct random_bits {
   float unit() { return static_cast<float>(next() >> 40) * 0x1p-23f - 1; }  // [-1, 1)
 };
 
+// Channels that lie side by side (quern_layout).
+int64_t block_of(quern_layout layout) {
+  return layout == QUERN_NC4HW4 ? 4 : layout == QUERN_NC8HW8 ? 8 : layout == QUERN_NC16HW16 ? 16 : 1;
+}
+
 // Elements between the lowest and the highest one, and how far element 0 is above the lowest.
 struct extent {
   uint64_t elements = 0, origin = 0;
@@ -33,9 +38,11 @@ extent extent_of(const quern_tensor& t) {
   for (int64_t size : t.size) {
     if (size == 0) return e;
   }
-  e.elements = 1;
+  // Whole blocks of channels: no more than some floats too many.
+  const int64_t block = block_of(t.layout);
+  e.elements = static_cast<uint64_t>(block);
   for (int i = 0; i < 5; ++i) {
-    const int64_t reach = (t.size[i] - 1) * t.stride[i];
+    const int64_t reach = (i == 1 ? (t.size[1] - 1) / block : t.size[i] - 1) * t.stride[i];
     e.elements += static_cast<uint64_t>(std::abs(reach));
     if (reach < 0) e.origin += static_cast<uint64_t>(-reach);
   }
@@ -57,7 +64,8 @@ int weights_axis(const quern_problem& p) { return p.op == QUERN_GEMM ? 4 : p.op 
 
 // A part of a tensor as dense doubles, n c d h w.
 std::vector<double> gather(const void* origin, quern_tensor t, int axis, int64_t first, int64_t count, bool magnitude) {
-  const float* base = static_cast<const float*>(origin) + first * t.stride[axis];
+  const float* base = static_cast<const float*>(origin) + (axis == 1 ? 0 : first * t.stride[axis]);
+  const int64_t block = block_of(t.layout), first_channel = axis == 1 ? first : 0;
   t.size[axis] = count;
   std::vector<double> out;
   out.reserve(static_cast<size_t>(t.size[0] * t.size[1] * t.size[2] * t.size[3] * t.size[4]));
@@ -65,7 +73,9 @@ std::vector<double> gather(const void* origin, quern_tensor t, int axis, int64_t
     for (int64_t c = 0; c < t.size[1]; ++c)
       for (int64_t d = 0; d < t.size[2]; ++d)
         for (int64_t h = 0; h < t.size[3]; ++h) {
-          const float* row = base + n * t.stride[0] + c * t.stride[1] + d * t.stride[2] + h * t.stride[3];
+          const int64_t channel = first_channel + c;
+          const float* row = base + n * t.stride[0] + channel / block * t.stride[1] + channel % block +
+                             d * t.stride[2] + h * t.stride[3];
           for (int64_t w = 0; w < t.size[4]; ++w) {
             const double value = row[w * t.stride[4]];
             out.push_back(magnitude ? std::fabs(value) : value);

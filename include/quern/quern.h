@@ -95,15 +95,22 @@ enum {
 
 typedef int32_t quern_layout;
 enum {
-  QUERN_NCHW = 1, /* n c d h w, the last one densest; weights k c t r s                             */
-  QUERN_NHWC = 2  /* n d h w c; weights k t r s c                                                   */
+  QUERN_NCHW = 1,    /* n c d h w, the last one densest; weights k c t r s                          */
+  QUERN_NHWC = 2,    /* n d h w c; weights k t r s c                                                */
+  QUERN_NC4HW4 = 3,  /* blocks of 4 channels, n (c/4) d h w 4: src, dst and residual of convolutions */
+  QUERN_NC8HW8 = 4,  /* the same with 8                                                             */
+  QUERN_NC16HW16 = 5 /* and with 16                                                                 */
 };
+/* Channel c of a tensor in blocks of b lies at (c / b) * stride[1] + c % b: stride[1] leads from block to
+ * block, and the others from one b channels to the next.  Dense, stride[4] is b, stride[3] b * w, and so on up
+ * to stride[0], c / b (rounded up) times stride[1].  Places of the last block beyond channel c - 1 are no part
+ * of the tensor: never read, never written.  A slice of the channels begins where a block does. */
 
 /* What a piece of memory holds.  Without image (GEMM) see quern_gemm below; images of one or two
  * dimensions have d = 1 (and h = 1). */
 typedef struct quern_tensor {
   quern_type   type;
-  quern_layout layout;    /* the dense order of the five sizes                                      */
+  quern_layout layout;    /* the dense order of the five sizes, and where channels lie              */
   int64_t      size[5];   /* n c d h w, whatever the layout                                         */
   int64_t      stride[5]; /* elements between neighbours along n c d h w; all zero: dense in `layout`.
                              Lets dst be a slice of a concatenation, or rows be padded.  Elements of
@@ -217,7 +224,7 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
 /* The text form: one line, benchdnn's problem language with words around it.  The verbose line, the
  * bench's input, a fuzzer's finding and a bug report are this line, and replay each other.
  *
- *   [conv|conv_transposed|gemm] [f32|f64] [nchw|nhwc|SRC:DST] DESCRIPTOR [WORD...]
+ *   [conv|conv_transposed|gemm] [f32|f64] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
  *
  *   conv nhwc g1mb1ic64ih56oc64oh56kh3ph1n"resnet50:l1_3x3" bias act=relu
  *   gemm f32 128x256:256x512
@@ -419,7 +426,7 @@ typedef struct quern_args {
   const void* src;
   const void* weights;  /* packed; plain where plan.packed_bytes is 0                               */
   void*       dst;      /* must not overlap src, weights or workspace                               */
-  const void* residual; /* may be dst itself when it has the strides of dst                         */
+  const void* residual; /* may be dst itself when it has the strides and blocks of dst              */
   const void* scale;    /* one per output channel                                                   */
   const void* bias;     /* one per output channel                                                   */
   const void* slope;    /* one per output channel (PReLU)                                           */

@@ -15,12 +15,14 @@ namespace quern {
 namespace {
 
 // The sum over one output's taps.  locate(axis, output, tap) is the input index along an axis,
-// negative where there is none.  From `src` and `weights` on, input channels are src_c and weights_c apart.
+// negative where there is none.  From `src` on, which is of one image, channels are counted from `first`; from
+// `weights` on they are weights_c apart.
 template <class T, class Locate>
-double sum_taps(const quern_problem& p, const T* src, int64_t src_c, const T* weights, int64_t weights_c,
+double sum_taps(const quern_problem& p, const T* src, int64_t first, const T* weights, int64_t weights_c,
                 const int64_t* at, const Locate& locate) {
   const int64_t channels = p.src.size[1] / p.groups;
   if (channels == 0) return 0;  // src and weights may be NULL then
+  const int64_t block = block_of(p.src.layout);
   double sum = 0;
   for (int64_t t = 0; t < p.window.filter[0]; ++t) {
     const int64_t d = locate(0, at[2], t);
@@ -34,7 +36,8 @@ double sum_taps(const quern_problem& p, const T* src, int64_t src_c, const T* we
         const T* x = src + d * p.src.stride[2] + h * p.src.stride[3] + w * p.src.stride[4];
         const T* f = weights + t * p.weights.stride[2] + r * p.weights.stride[3] + s * p.weights.stride[4];
         for (int64_t c = 0; c < channels; ++c) {
-          sum += static_cast<double>(x[c * src_c]) * static_cast<double>(f[c * weights_c]);
+          sum += static_cast<double>(x[channel_offset(first + c, p.src.stride[1], block)]) *
+                 static_cast<double>(f[c * weights_c]);
         }
       }
     }
@@ -52,9 +55,9 @@ void conv(const quern_problem& p, const quern_args& args, int64_t first, int64_t
   };
   write<T>(p, args, 1, first, last, [&](const int64_t* at) {
     const int64_t group = at[1] / outputs;
-    const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0] + group * channels * p.src.stride[1];
+    const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0];
     const T* weights = static_cast<const T*>(args.weights) + at[1] * p.weights.stride[0];
-    return sum_taps(p, src, p.src.stride[1], weights, p.weights.stride[1], at, locate);
+    return sum_taps(p, src, group * channels, weights, p.weights.stride[1], at, locate);
   });
 }
 
@@ -69,10 +72,10 @@ void conv_transposed(const quern_problem& p, const quern_args& args, int64_t fir
   };
   write<T>(p, args, 1, first, last, [&](const int64_t* at) {
     const int64_t group = at[1] / outputs, k = at[1] % outputs;
-    const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0] + group * channels * p.src.stride[1];
+    const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0];
     const T* weights =
         static_cast<const T*>(args.weights) + group * channels * p.weights.stride[0] + k * p.weights.stride[1];
-    return sum_taps(p, src, p.src.stride[1], weights, p.weights.stride[0], at, locate);
+    return sum_taps(p, src, group * channels, weights, p.weights.stride[0], at, locate);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "../kernel.h"
+#include "../layout.h"
 
 namespace quern {
 namespace {
@@ -53,11 +54,7 @@ void write(const quern_problem& p, const quern_args& args, int channel, int64_t 
     rest /= p.dst.size[axis];
   }
   for (int64_t element = first; element < last; ++element) {
-    int64_t to = 0, from = 0;
-    for (int axis = 0; axis < 5; ++axis) {
-      to += at[axis] * p.dst.stride[axis];
-      from += at[axis] * p.residual.stride[axis];
-    }
+    const int64_t to = offset_of(p.dst, at), from = offset_of(p.residual, at);
     const int64_t k = at[channel];
     double y = e.alpha * (e.scale ? static_cast<double>(scale[k]) : 1) * sum(at) +
                (e.bias ? static_cast<double>(bias[k]) : -0.0);  // y - 0 keeps the sign of a zero
