@@ -2,15 +2,17 @@
 #
 # Finds kernels and algorithms, and writes their tables into the build folder.
 #
-# A kernel file is src/<backend>/<what>_<isa>.cpp and ends with QUERN_KERNELS(<stem>, rows...).  The last
-# word of its name is a row of the table below, which gives the compiler flags and the processors that
-# have it.  An algorithm is a file src/<name>.cpp that ends with QUERN_ALGORITHM(<name>, ...).
+# A kernel file is src/<backend>/<what>_<isa>.cpp, for CUDA .cu, and ends with QUERN_KERNELS(<stem>, rows...).
+# The last word of its name is a row of the table below, which gives the compiler flags and the processors that
+# have it.  An algorithm is a file src/<name>.cpp, of a GPU src/<backend>/<name>.cpp, that ends with
+# QUERN_ALGORITHM(<name>, ...).
 
-# isa | folder | CMAKE_SYSTEM_PROCESSOR matches | flags (GCC and Clang)
+# isa | folder | CMAKE_SYSTEM_PROCESSOR matches | flags (GCC and Clang; of nvcc: cuda.cmake)
 set(QUERN_ISA_TABLE
   "ref|ref|.*|"
   "avx2|x86|x86_64|AMD64|-mavx2 -mfma"
   "avx512|x86|x86_64|AMD64|-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512"
+  "sm75|cuda|x86_64|AMD64|aarch64|--gpu 75 80 90 ptx80"
 )
 
 set(QUERN_ISAS "all" CACHE STRING "instruction sets to build kernels for: all, or a list such as avx2;avx512 (ref is always built)")
@@ -46,20 +48,24 @@ endforeach()
 function(quern_find_kernels src folder)
   set(sources "")
   set(table "")
-  file(GLOB files CONFIGURE_DEPENDS "${src}/*/*.cpp")
+  file(GLOB files CONFIGURE_DEPENDS "${src}/*/*.cpp" "${src}/cuda/*.cu")
+  list(FILTER files EXCLUDE REGEX "/cuda/[^/]*\\.cpp$") # drivers
   foreach(file IN LISTS files)
     get_filename_component(stem "${file}" NAME_WE)
     get_filename_component(backend "${file}" DIRECTORY)
     get_filename_component(backend "${backend}" NAME)
     string(REGEX REPLACE ".*_" "" isa "${stem}")
     if(NOT isa IN_LIST quern_known_isas OR NOT QUERN_FOLDER_${isa} STREQUAL backend)
-      message(FATAL_ERROR "src/${backend}/${stem}.cpp: no ISA called '${isa}' in the folder ${backend} (the table is in cmake/kernels.cmake)")
+      message(FATAL_ERROR "src/${backend}/${stem}: no ISA called '${isa}' in the folder ${backend} (the table is in cmake/kernels.cmake)")
     endif()
     file(STRINGS "${file}" own REGEX "^${QUERN_PREFIX_UPPER}_KERNELS\\(${stem},")
     if(NOT own)
-      message(FATAL_ERROR "src/${backend}/${stem}.cpp does not end with QUERN_KERNELS(${stem}, ...)")
+      message(FATAL_ERROR "src/${backend}/${stem} does not end with QUERN_KERNELS(${stem}, ...)")
     endif()
     if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "${QUERN_PROCESSOR_${isa}}")
+      continue()
+    endif()
+    if(backend STREQUAL "cuda" AND NOT QUERN_CUDA_TOOLKIT)
       continue()
     endif()
     if(NOT isa STREQUAL "ref")
@@ -70,7 +76,11 @@ function(quern_find_kernels src folder)
         continue()
       endif()
       separate_arguments(flags UNIX_COMMAND "${QUERN_FLAGS_${isa}}")
-      set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS "${flags}")
+      if(backend STREQUAL "cuda")
+        quern_cuda_kernel("${file}" "${src}" "${folder}" "${flags}")
+      else()
+        set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS "${flags}")
+      endif()
     else()
       string(REGEX REPLACE "_.*" "" op "${stem}")
       quern_wanted(QUERN_OPERATORS ${op} wanted)
@@ -82,10 +92,15 @@ function(quern_find_kernels src folder)
     string(APPEND table "${QUERN_PREFIX_UPPER}_FILE(${stem}, ${backend})\n")
   endforeach()
   file(CONFIGURE OUTPUT "${folder}/kernels.inc" CONTENT "${table}")
-  set(QUERN_KERNEL_SOURCES "${sources}" PARENT_SCOPE)
 
-  set(table "")
   file(GLOB files CONFIGURE_DEPENDS "${src}/*.cpp")
+  if(table MATCHES ", cuda\\)")
+    file(GLOB drivers CONFIGURE_DEPENDS "${src}/cuda/*.cpp")
+    list(APPEND files ${drivers})
+    list(APPEND sources ${drivers})
+  endif()
+  set(QUERN_KERNEL_SOURCES "${sources}" PARENT_SCOPE)
+  set(table "")
   foreach(file IN LISTS files)
     get_filename_component(stem "${file}" NAME_WE)
     file(STRINGS "${file}" own REGEX "^${QUERN_PREFIX_UPPER}_ALGORITHM\\(")

@@ -42,6 +42,16 @@ struct execution {
   const char* packed;      // payload, or plain weights
 };
 
+struct launching {
+  const quern_args& args;  // the GPU's addresses
+  const quern_device& device;
+  void* function;  // of the row, loaded
+  void* stream;
+  char* workspace;     // blocks.workspace_bytes, QUERN_ALIGNed
+  const char* packed;  // payload, or plain weights
+  quern_error* error;
+};
+
 struct algorithm {
   const char* name;  // public and final, as a kernel's name
   const char* about;
@@ -60,6 +70,8 @@ struct algorithm {
   // Output channels [first, first + count) of the weights into the payload; NULL: they are used as they are.
   void (*pack)(const job&, int64_t first, int64_t count, const void* weights, char* payload);
   void (*run)(const job&, const execution&);
+  // Instead of run: puts the work on a GPU's stream.
+  quern_status (*launch)(const job&, const launching&);
 };
 
 }  // namespace quern

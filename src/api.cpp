@@ -6,6 +6,7 @@
 
 #include "blob.h"
 #include "choose.h"
+#include "cuda_device.h"
 #include "driver.h"
 #include "exec.h"
 #include "geometry.h"
@@ -24,6 +25,9 @@ struct plan_state {
   const kernel* row;
   blocking blocks;
   blob_header header;  // what packed weights must begin with, but for the checksum
+  // A GPU's plan: who runs it and what; NULL when the GPU was a value.
+  const quern_device* device;
+  void* function;
 };
 static_assert(sizeof(plan_state) <= sizeof(quern_plan::opaque));
 
@@ -45,9 +49,13 @@ quern_status state_of(const quern_plan* plan, plan_state& out, quern_error* erro
   return QUERN_OK;
 }
 
-quern_status make_plan(quern_plan* plan, const quern_problem& p, const resolved_wish& w, quern_error* error) {
+quern_status make_plan(quern_plan* plan, const quern_device* device, const quern_problem& p, const resolved_wish& w,
+                       quern_error* error) {
   option o;
   if (const quern_status s = choose(p, w, o, error)) return s;
+  void* function = nullptr;
+  if (device)
+    if (const quern_status s = load_kernel(*device, *o.row, function, error)) return s;
   memset(plan, 0, sizeof *plan);
   plan->size = sizeof *plan;
   plan->threads = o.blocks.workers;
@@ -58,8 +66,9 @@ quern_status make_plan(quern_plan* plan, const quern_problem& p, const resolved_
   plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
   plan->error_bound = o.algorithm->error_bound(p);
   plan->predicted_ns = o.cost.ns;
-  plan_state state = {0, o.algorithm, o.row, o.blocks,
-                      blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes)};
+  plan_state state = {
+      0,      o.algorithm, o.row, o.blocks, blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes),
+      device, function};
   memcpy(plan->opaque, &state, sizeof state);
   state.seal = seal_of(*plan);
   memcpy(plan->opaque, &state.seal, sizeof state.seal);
@@ -197,14 +206,11 @@ quern_status quern_check(uint32_t header, quern_error* error) noexcept {
 quern_status quern_plan_make(quern_plan* plan, const quern_device* device, const quern_problem* problem,
                              const quern_wish* wish, quern_error* error) noexcept {
   if (!plan) return fail(error, QUERN_INVALID, "plan", 0, 0, "plan is NULL, must point to a quern_plan");
-  if (device)
-    return fail(error, QUERN_INVALID, "device", 1, 0,
-                "device is not NULL, but this build has no other device than the CPU");
   quern_problem p;
   resolved_wish w;
   if (const quern_status s = complete(problem, p, error)) return s;
-  if (const quern_status s = resolve(wish, w, error)) return s;
-  return make_plan(plan, p, w, error);
+  if (const quern_status s = resolve(device, wish, w, error)) return s;
+  return make_plan(plan, device, p, w, error);
 }
 
 quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t count, const void* weights, void* packed,
@@ -294,9 +300,18 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
   if (const quern_status s = take(args, a, "args", error)) return s;
   if (a.reserved)
     return fail(error, QUERN_INVALID, "args.reserved", a.reserved, 0, "args.reserved is %u, must be 0", a.reserved);
-  if (const quern_status s = take_exec(exec, e, error)) return s;
+  if (state.algorithm->launch && !state.device)
+    return fail(error, QUERN_UNSUPPORTED, "plan", 0, 0,
+                "the plan was made for a GPU that was given as a value; to run it, make it with a device");
+  if (const quern_status s = take_exec(exec, e, error, state.device)) return s;
   if (empty(plan->problem)) return QUERN_OK;
   if (const quern_status s = check_args(*plan, a, e, error)) return s;
+  if (state.device) {
+    const char* packed = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
+    return state.algorithm->launch(
+        {plan->problem, *state.row, state.blocks},
+        {a, *state.device, state.function, e.queue, static_cast<char*>(e.workspace), packed, error});
+  }
   if (plan->packed_bytes)
     if (const quern_status s = check_blob(*plan, state, a.weights, error)) return s;
   if (const uint64_t missing = state.row->isa & ~this_cpu().isa)
@@ -325,6 +340,7 @@ quern_status quern_kernel_get(size_t index, quern_kernel_info* out, quern_error*
   info.about = k.about;
   info.isa = k.isa;
   info.mr = k.mr, info.nr = k.nr;
+  info.capability = k.capability;
   give(info, out, out->size);
   return QUERN_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "blob.h"
+#include "cuda_device.h"
 #include "driver.h"
 #include "problem.h"
 #include "problem_text.h"
@@ -19,13 +20,19 @@ namespace quern {
 namespace {
 
 constexpr const char* predictor_name = "cycles-1";
+constexpr const char* gpu_predictor_name = "waves-1";
 
-// Calls visit(algorithm, row, backend) for every pair that belongs to the operator, in table order.
+bool is_gpu(const machine& m) { return m.gpu.capability != 0; }
+
+// Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table
+// order.
 template <class Visit>
-void for_each_pair(quern_op op, Visit visit) {
-  for (size_t a = 0; a < algorithm_count(); ++a)
+void for_each_pair(const machine& m, quern_op op, Visit visit) {
+  for (size_t a = 0; a < algorithm_count(); ++a) {
+    if (is_gpu(m) != (algorithm_at(a).launch != nullptr)) continue;
     for (size_t k = 0; k < kernel_count(); ++k)
       if (pairs(algorithm_at(a), kernel_at(k), op)) visit(algorithm_at(a), kernel_at(k), backend_of(k));
+  }
 }
 
 bool is_algorithm(const char* name, size_t length) {
@@ -71,6 +78,11 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
   if (const uint64_t missing = row.isa & ~w.runs_isa) {
     o.verdict = QUERN_UNAVAILABLE;
     o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
+    return o;
+  }
+  if (row.capability > w.machine.gpu.capability) {
+    o.verdict = QUERN_UNAVAILABLE;
+    o.why = {QUERN_REASON_ISA, "gpu.capability", w.machine.gpu.capability, row.capability};
     return o;
   }
   if ((o.why = a.refuse(p, row))) return o;
@@ -132,6 +144,9 @@ int explain(const quern_candidate& c, char* out, size_t size) {
     case QUERN_REASON_NONE:
       return snprintf(out, size, c.verdict == QUERN_CHOSEN ? "chosen: the lowest predicted time" : "usable");
     case QUERN_REASON_ISA: {
+      if (c.backend == QUERN_BACKEND_CUDA)
+        return snprintf(out, size, "needs compute capability %d.%d, this GPU has %d.%d", int(c.limit / 10),
+                        int(c.limit % 10), int(c.value / 10), int(c.value % 10));
       const char* isa = quern_isa_name(static_cast<uint64_t>(c.limit));
       return snprintf(out, size, "needs %s, which this CPU lacks", isa ? isa : "another instruction set");
     }
@@ -154,10 +169,10 @@ int explain(const quern_candidate& c, char* out, size_t size) {
       return snprintf(out, size, "needs %" PRId64 " bytes of workspace, the wish allows %" PRId64, c.limit, c.value);
     case QUERN_REASON_WISH:
       return snprintf(out, size,
-                      strcmp(field, "wish.deny") == 0     ? "wish.deny names it"
-                      : strcmp(field, "wish.kernel") == 0 ? "wish.kernel names another kernel"
-                      : strcmp(c.algorithm, "reference")  ? "wish.algorithm names another algorithm"
-                                                          : "runs only when wish.algorithm names it");
+                      strcmp(field, "wish.deny") == 0        ? "wish.deny names it"
+                      : strcmp(field, "wish.kernel") == 0    ? "wish.kernel names another kernel"
+                      : strncmp(c.algorithm, "reference", 9) ? "wish.algorithm names another algorithm"
+                                                             : "runs only when wish.algorithm names it");
     default: return snprintf(out, size, "%s is %" PRId64 ", it takes %" PRId64, field, c.value, c.limit);
   }
 }
@@ -165,6 +180,7 @@ int explain(const quern_candidate& c, char* out, size_t size) {
 // The least time this machine could take: multiply-adds at the peak of its best ISA, or the tensors once
 // through memory.
 double floor_ns(const quern_problem& p, const struct machine& m, uint32_t workers, double bytes) {
+  if (is_gpu(m)) return std::max(direct_flops(p) / gpu_flops_a_ns(m.gpu), bytes / (double(m.gpu.bandwidth) * 1e-9));
   const double flops_a_cycle = m.isa & QUERN_ISA_AVX512 ? 64 : m.isa & QUERN_ISA_AVX2 ? 32 : 4;
   return std::max(direct_flops(p) / flops_a_cycle / workers, bytes / 8) / clock_ghz;
 }
@@ -186,7 +202,7 @@ quern_candidate candidate_of(const quern_problem& p, const option& o, const reso
   c.algorithm = o.algorithm->name, c.kernel = o.row->name;
   c.backend = o.backend;
   c.reason = o.why.reason, c.field = o.why.field, c.value = o.why.value, c.limit = o.why.limit;
-  c.predictor = predictor_name;
+  c.predictor = is_gpu(w.machine) ? gpu_predictor_name : predictor_name;
   c.accuracy = o.algorithm->accuracy, c.repeat = o.algorithm->repeat;
   c.error_bound = o.algorithm->error_bound(p);
   c.bytes = bytes_moved(p);
@@ -208,8 +224,10 @@ bool before(const quern_candidate& a, const quern_candidate& b) {
 
 }  // namespace
 
-quern_status resolve(const quern_wish* given, resolved_wish& out, quern_error* error) {
+quern_status resolve(const quern_device* device, const quern_wish* given, resolved_wish& out, quern_error* error) {
   out = {};
+  if (device)
+    if (const quern_status s = check_device(device, error)) return s;
   if (const quern_status s = take(given, out.wish, "wish", error)) return s;
   quern_wish& w = out.wish;
   if (w.algorithm && !is_algorithm(w.algorithm, strlen(w.algorithm)))
@@ -231,15 +249,25 @@ quern_status resolve(const quern_wish* given, resolved_wish& out, quern_error* e
                 w.repeat, QUERN_REPEAT_REF);
   if (w.verbose < -1 || w.verbose > 2)
     return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
-  quern_cpu cpu = {};
-  cpu.size = sizeof cpu;
-  if (w.cpu) {
-    if (const quern_status s = take(w.cpu, cpu, "wish.cpu", error)) return s;
-  } else if (const quern_status s = quern_cpu_get(&cpu, error)) {
-    return s;
+  if (w.gpu || device) {
+    quern_gpu gpu = device ? device->gpu : quern_gpu{};
+    if (const quern_status s = take(w.gpu, gpu, "wish.gpu", error)) return s;
+    if (gpu.capability < 10 || (device && gpu.capability > device->gpu.capability))
+      return fail(error, QUERN_INVALID, "wish.gpu.capability", gpu.capability,
+                  device ? device->gpu.capability : UINT32_MAX, "wish.gpu.capability is %u, must be at least 10%s",
+                  gpu.capability, device ? " and at most the device's" : "");
+    out.machine = machine_of(gpu);
+  } else {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu;
+    if (w.cpu) {
+      if (const quern_status s = take(w.cpu, cpu, "wish.cpu", error)) return s;
+    } else if (const quern_status s = quern_cpu_get(&cpu, error)) {
+      return s;
+    }
+    out.machine = machine_of(cpu);
+    out.runs_isa = cpu.isa;
   }
-  out.machine = machine_of(cpu);
-  out.runs_isa = cpu.isa;
   out.verbose = w.verbose;
   if (w.verbose == 0)
     if (const char* level = getenv("QUERN_VERBOSE"))
@@ -253,7 +281,7 @@ quern_status choose(const quern_problem& p, const resolved_wish& w, option& best
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
   option nearest = {};  // the refusal to name when nothing is left: of who came furthest
   int refused = 0, furthest = -1;
-  for_each_pair(p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     const option o = evaluate(p, a, row, backend, w);
     if (o.verdict == QUERN_USABLE) {
       if (!best.algorithm || o.cost.ns < best.cost.ns) best = o;
@@ -289,15 +317,12 @@ using namespace quern;
 extern "C" quern_status quern_candidates(const quern_device* device, const quern_problem* problem,
                                          const quern_wish* wish, quern_candidate* out, size_t capacity, size_t* count,
                                          quern_error* error) noexcept {
-  if (device)
-    return fail(error, QUERN_INVALID, "device", 1, 0,
-                "device is not NULL, but this build has no other device than the CPU");
   if (capacity && !out) return fail(error, QUERN_INVALID, "out", 0, 0, "out is NULL while capacity is %zu", capacity);
   if (!count) return fail(error, QUERN_INVALID, "count", 0, 0, "count is NULL, must point to a size_t");
   quern_problem p;
   resolved_wish w;
   if (const quern_status s = complete(problem, p, error)) return s;
-  if (const quern_status s = resolve(wish, w, error)) return s;
+  if (const quern_status s = resolve(device, wish, w, error)) return s;
   const uint32_t size = capacity ? out->size : 0;
   if (capacity && (!is_size<quern_candidate>(size) || size < offsetof(quern_candidate, predictor)))
     return fail(error, QUERN_INVALID, "out[0].size", size, sizeof(quern_candidate),
@@ -306,7 +331,7 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   // the caller knows, so what sorts is remade from what every version has: verdict and time.
   char* const base = reinterpret_cast<char*>(out);
   size_t found = 0, kept = 0;
-  for_each_pair(p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     ++found;
     if (!capacity) return;
     const quern_candidate c = candidate_of(p, evaluate(p, a, row, backend, w), w);

@@ -26,7 +26,8 @@ struct option {
   struct cost cost;
 };
 
-quern_status resolve(const quern_wish*, resolved_wish& out, quern_error*);
+// For this device; NULL: the CPU, or the GPU that the wish names.
+quern_status resolve(const quern_device*, const quern_wish*, resolved_wish& out, quern_error*);
 
 // The cheapest usable option for a complete problem; QUERN_UNSUPPORTED, with the reasons, when there is none.
 quern_status choose(const quern_problem&, const resolved_wish&, option& out, quern_error*);

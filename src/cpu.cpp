@@ -87,6 +87,23 @@ machine machine_of(const quern_cpu& cpu) {
   return m;
 }
 
+machine machine_of(const quern_gpu& gpu) {
+  machine m = {};
+  m.gpu = gpu;
+  if (!gpu.multiprocessors) m.gpu.multiprocessors = 10;
+  if (!gpu.clock_mhz) m.gpu.clock_mhz = 1000;
+  if (!gpu.l2_bytes) m.gpu.l2_bytes = 1 << 20;
+  if (!gpu.shared_bytes) m.gpu.shared_bytes = 48 << 10;
+  if (!gpu.bandwidth) m.gpu.bandwidth = 100'000'000'000;
+  return m;
+}
+
+double gpu_flops_a_ns(const quern_gpu& gpu) {
+  const uint32_t c = gpu.capability;
+  const int lanes = c < 86 ? 64 : 128;  // of a multiprocessor; 8.0 has half of what came after
+  return 2e-3 * lanes * gpu.multiprocessors * gpu.clock_mhz;
+}
+
 }  // namespace quern
 
 using namespace quern;

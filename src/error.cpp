@@ -32,6 +32,7 @@ extern "C" const char* quern_status_name(quern_status status) noexcept {
     case QUERN_BUFFER: return "buffer";
     case QUERN_MISMATCH: return "mismatch";
     case QUERN_MEMORY: return "memory";
+    case QUERN_DRIVER: return "driver";
     default: return "unknown status";
   }
 }

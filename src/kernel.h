@@ -11,7 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__clang__)
+#if defined(__CUDACC__)
+#define QUERN_UNROLL _Pragma("unroll")
+#elif defined(__clang__)
 #define QUERN_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define QUERN_UNROLL _Pragma("GCC unroll 32")
@@ -106,9 +108,15 @@ struct depthwise_f32 {
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
 // rounds once.
 
+// ---- CUDA kinds -------------------------------------------------------------------------------
+//
+// A kernel of a GPU takes one struct by value, which the header beside it in src/cuda/ defines:
+//
+//   reference_cuda    cuda/reference.h
+
 // ---- The row ----------------------------------------------------------------------------------
 
-enum class kind : uint8_t { reference, gemm_f32, depthwise_f32 };
+enum class kind : uint8_t { reference, gemm_f32, depthwise_f32, reference_cuda };
 
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
@@ -125,6 +133,12 @@ struct kernel {
   void (*copy)(const copy_f32&) = nullptr;
   void (*depthwise)(const depthwise_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
+
+  // CUDA: an entry of the row's name in the file's fat binary.
+  const unsigned char* image = nullptr;
+  uint32_t capability = 0;    // least compute capability, 10 * major + minor
+  uint32_t threads = 0;       // of a block
+  uint32_t shared_bytes = 0;  // dynamic shared memory of a block
 };
 
 struct kernel_list {

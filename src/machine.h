@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The CPU as the choice and the cost models see it.
+// The CPU or the GPU as the choice and the cost models see it.
 #pragma once
 
 #include <quern/quern.h>
@@ -11,10 +11,15 @@ struct machine {
   uint64_t isa;
   uint64_t l1, l2, l3;  // bytes, never zero: what is unknown is assumed small
   uint32_t cores;
+  quern_gpu gpu;  // capability 0: none, the CPU
 };
 
 // What this CPU has, found once and lock-free; not capped by the environment.
 quern_cpu this_cpu();
 machine machine_of(const quern_cpu&);
+machine machine_of(const quern_gpu&);
+
+// f32 multiply-adds of all multiprocessors, counted as two: the peak, per nanosecond.
+double gpu_flops_a_ns(const quern_gpu&);
 
 }  // namespace quern

@@ -19,6 +19,7 @@ namespace quern {
 namespace {
 
 constexpr quern_backend ref = QUERN_BACKEND_REF, x86 = QUERN_BACKEND_X86;
+[[maybe_unused]] constexpr quern_backend cuda = QUERN_BACKEND_CUDA;
 
 constexpr struct file {
   const kernel_list* list;
@@ -60,6 +61,7 @@ const char* kind_name(kind k) {
     case kind::reference: return "reference";
     case kind::gemm_f32: return "gemm_f32";
     case kind::depthwise_f32: return "depthwise_f32";
+    case kind::reference_cuda: return "reference_cuda";
   }
   return "unknown";
 }

@@ -84,7 +84,8 @@ struct operands {
   }
 };
 
-inline std::vector<quern_candidate> all_candidates(const quern_problem& p, const char* algorithm = nullptr) {
+inline std::vector<quern_candidate> all_candidates(const quern_problem& p, const char* algorithm = nullptr,
+                                                   const quern_device* device = nullptr) {
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.algorithm = algorithm;
@@ -92,7 +93,7 @@ inline std::vector<quern_candidate> all_candidates(const quern_problem& p, const
   std::vector<quern_candidate> list(64);
   list[0].size = sizeof list[0];
   size_t count = 0;
-  EXPECT_EQ(quern_candidates(nullptr, &p, &wish, list.data(), list.size(), &count, &error), QUERN_OK)
+  EXPECT_EQ(quern_candidates(device, &p, &wish, list.data(), list.size(), &count, &error), QUERN_OK)
       << error.text << "\n"
       << text(p);
   EXPECT_LE(count, list.size());
@@ -115,6 +116,8 @@ struct way {
   void* self = nullptr;
   bool in_place = false;      // the residual is what dst holds before
   bool small_caches = false;  // blocks are small, so that small problems have several
+  const quern_device* device = nullptr;
+  void* queue = nullptr;
 };
 
 struct solution {
@@ -140,7 +143,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   if (quern_cpu_get(&cpu, &error)) return fails(error.text);
   cpu.l1_bytes = 4 << 10, cpu.l2_bytes = 16 << 10, cpu.l3_bytes = 64 << 10;
   if (how.small_caches) wish.cpu = &cpu;
-  if (quern_plan_make(&s.plan, nullptr, &p, &wish, &error)) return fails(error.text);
+  if (quern_plan_make(&s.plan, how.device, &p, &wish, &error)) return fails(error.text);
 
   quern_args args = in.args();
   guarded<char> packed(s.plan.packed_bytes, how.side, QUERN_ALIGN);
@@ -157,6 +160,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   quern_exec exec = {};
   exec.size = sizeof exec;
   exec.threads = how.threads, exec.parallel_for = how.parallel_for, exec.self = how.self;
+  exec.queue = how.queue;
   exec.workspace = workspace.data(), exec.workspace_bytes = workspace.size();
 
   const float untouched = std::bit_cast<float>(0x7fedcba9u);  // a NaN, too

@@ -22,7 +22,8 @@ complain() {
 # An object compiled for a newer CPU may hold one global symbol, its table, and nothing weak, unique or
 # common; code that runs when the library is loaded would run on every CPU.
 check_object() {
-  stem=$(basename "$3" .cpp.o)
+  stem=$(basename "$(basename "$3" .o)" .cpp)
+  stem=$(basename "$stem" .cu)
   table="_ZN5quern4rows${#stem}${stem}E"
   symbols=$("$1" --defined-only --no-sort "$3") || { complain "$3: $1 failed"; return; }
   tables=0
@@ -82,7 +83,9 @@ check_table() {
   table=$2
   shift 2
   files=$(for folder; do
-    for file in "$src/$folder"/*.cpp; do echo "QUERN_FILE($(basename "$file" .cpp), $folder)"; done
+    ending=cpp
+    [ "$folder" = cuda ] && ending=cu
+    for file in "$src/$folder"/*.$ending; do echo "QUERN_FILE($(basename "$file" .$ending), $folder)"; done
   done | sort)
   rows=$(sort "$table")
   [ "$files" = "$rows" ] || complain "files and table differ:

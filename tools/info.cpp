@@ -57,11 +57,13 @@ int run_kernels() {
     need(quern_kernel_get(i, &k, &error), error, "the kernel table");
     const bool lacks = (k.isa & ~cpu.isa) != 0;
     missing |= lacks;
+    const std::string needs = k.isa ? isa_text(k.isa) : k.capability ? text("sm_%u", k.capability) : "-";
     t.add({k.name, k.kind,
-           k.backend == QUERN_BACKEND_REF   ? "ref"
-           : k.backend == QUERN_BACKEND_X86 ? "x86"
-                                            : "?",
-           (k.isa ? isa_text(k.isa) : "-") + (lacks ? " *" : ""), k.mr ? text("%dx%d", k.mr, k.nr) : "-", k.about});
+           k.backend == QUERN_BACKEND_REF    ? "ref"
+           : k.backend == QUERN_BACKEND_X86  ? "x86"
+           : k.backend == QUERN_BACKEND_CUDA ? "cuda"
+                                             : "?",
+           needs + (lacks ? " *" : ""), k.mr ? text("%dx%d", k.mr, k.nr) : "-", k.about});
   }
   t.print(stdout);
   if (missing) std::printf("* not on this CPU\n");

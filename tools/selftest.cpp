@@ -162,7 +162,7 @@ int run_selftest(const selftest_options& options) {
     info.size = sizeof info;
     quern_error error = {};
     need(quern_kernel_get(i, &info, &error), error, "the kernel table");
-    if (info.backend == QUERN_BACKEND_REF || (info.isa & ~cpu.isa)) continue;
+    if (info.backend == QUERN_BACKEND_REF || info.backend == QUERN_BACKEND_CUDA || (info.isa & ~cpu.isa)) continue;
     const std::string ending = std::string(" ") + info.name;
     const bool found = std::any_of(tally.begin(), tally.end(), [&](const auto& entry) {
       return entry.first.size() > ending.size() &&

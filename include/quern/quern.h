@@ -59,7 +59,8 @@ enum {
   QUERN_UNSUPPORTED = 2, /* it makes sense, but no kernel here, or none the wish allows, does it  */
   QUERN_BUFFER = 3,      /* a buffer is missing, too small, misaligned, or overlaps another       */
   QUERN_MISMATCH = 4,    /* plan, packed weights, header and library do not belong together       */
-  QUERN_MEMORY = 5       /* memory ran out (only the calls that allocate)                          */
+  QUERN_MEMORY = 5,      /* memory ran out (only the calls that allocate)                          */
+  QUERN_DRIVER = 6       /* the driver of a device failed; `value` is its error                    */
 };
 
 /* What went wrong, in full.  Every call that can fail takes one as its last argument; NULL when the
@@ -244,14 +245,14 @@ QUERN_API quern_status quern_problem_print(const quern_problem*, char* out, size
 
 /* ---- The machine ------------------------------------------------------------------------------ */
 
-/* A device other than this CPU; NULL everywhere means the CPU.  CUDA and OpenCL devices are opened on
- * the caller's context when their backends arrive. */
+/* A device other than this CPU, the only object here with a life; NULL everywhere means the CPU. */
 typedef struct quern_device quern_device;
 
 typedef int32_t quern_backend;
 enum {
   QUERN_BACKEND_REF = 1, /* the float64 reference: never chosen unless asked for by name            */
-  QUERN_BACKEND_X86 = 2
+  QUERN_BACKEND_X86 = 2,
+  QUERN_BACKEND_CUDA = 4
 };
 
 /* Instruction sets that kernels are built for, as bits. */
@@ -274,6 +275,37 @@ QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
 
 /* "avx512" for QUERN_ISA_AVX512; NULL for what is not exactly one known bit. */
 QUERN_API const char* quern_isa_name(uint64_t bit) QUERN_NOEXCEPT;
+
+/* A GPU as the choice sees it.  An argument too: wish.gpu asks about one that is not there. */
+typedef struct quern_gpu {
+  uint32_t size;            /* sizeof(quern_gpu)                                                    */
+  uint32_t capability;      /* CUDA's compute capability, 10 * major + minor: 90 is 9.0             */
+  uint32_t multiprocessors; /* 0 in these: unknown, assumed small                                   */
+  uint32_t clock_mhz;
+  uint64_t l2_bytes;
+  uint64_t shared_bytes;    /* shared memory that one block can have                                */
+  uint64_t bandwidth;       /* of its memory, bytes a second                                        */
+} quern_gpu;
+
+/* Opens the GPU of a CUDA context (a CUcontext); NULL: the context that is current on this thread, as
+ * the runtime API leaves it after cudaSetDevice().  Loads libcuda.so.1 when it is first called, which
+ * must be of the CUDA major version that the kernels were built with, or later.  Allocates.  One object a
+ * context; several GPUs are several objects.
+ *
+ * With a device, src, weights, dst, residual, the vectors of the epilogue, packed weights and workspace
+ * of quern_run are memory of that GPU, and exec.queue is the stream that the work is put on.  quern_run
+ * then launches kernels and nothing else: no allocation, no synchronisation, no other stream; so it can
+ * be captured in a CUDA graph.  It needs no context to be current and leaves the current one as it was.
+ * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
+ * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob. */
+QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
+
+/* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what
+ * they launched must be done, and so must the context still be there. */
+QUERN_API void quern_device_close(quern_device*) QUERN_NOEXCEPT;
+
+/* out->size must be set. */
+QUERN_API quern_status quern_gpu_get(const quern_device*, quern_gpu* out, quern_error*) QUERN_NOEXCEPT;
 
 /* ---- The choice ------------------------------------------------------------------------------- */
 
@@ -300,6 +332,9 @@ typedef struct quern_wish {
                                  choice; 2: the refusals too                                        */
   void (*log)(void* self, const char* line); /* where verbose lines go; NULL: stderr                */
   void*            log_self;
+  const quern_gpu* gpu; /* choose for this GPU: of the device, which is then NULL or one that can run it, or
+                           seen as smaller than it is; NULL: the device's own.  Plans made without a device
+                           cannot run                                                               */
 } quern_wish;
 
 enum {
@@ -312,7 +347,7 @@ enum {
 typedef int32_t quern_reason;
 enum {
   QUERN_REASON_NONE = 0,
-  QUERN_REASON_ISA = 1,       /* the CPU lacks an instruction set                                   */
+  QUERN_REASON_ISA = 1,       /* the CPU lacks an instruction set, the GPU a compute capability     */
   QUERN_REASON_TYPE = 2,      /* it does not compute this type                                      */
   QUERN_REASON_LAYOUT = 3,    /* it does not read or write this layout                              */
   QUERN_REASON_SHAPE = 4,     /* a size, stride or window field is outside of what it takes         */
@@ -350,8 +385,9 @@ typedef struct quern_candidate {
   uint32_t       reserved;
 } quern_candidate;
 
-/* Every kernel of the library that belongs to the problem's operator, each exactly once: the chosen
- * one first, then the usable ones by predicted time, then the others.  Writes at most `capacity` of
+/* Every kernel of the library that belongs to the problem's operator on this device (the CPU's have other
+ * operands than a GPU's), each exactly once: the chosen one first, then the usable ones by predicted time,
+ * then the others.  Writes at most `capacity` of
  * them; *count receives how many there are.  out may be NULL when capacity is 0.  out[0].size must be
  * set.  A problem that no kernel solves is not an error here. */
 QUERN_API quern_status quern_candidates(const quern_device*, const quern_problem*, const quern_wish*,
@@ -392,7 +428,8 @@ typedef struct quern_exec {
    * threads, in any order, any thread any number of them. */
   void (*parallel_for)(void* self, size_t count, void (*task)(void* arg, size_t i), void* arg);
   void*    self;
-  void*    queue;           /* stream or queue of a device; NULL for the CPU                        */
+  void*    queue;           /* a device's stream: CUstream, cudaStream_t; NULL for the CPU alone: the
+                               default stream must be asked for, as CU_STREAM_LEGACY or _PER_THREAD */
   void*    workspace;       /* 64-byte aligned; contents do not matter before or after              */
   uint64_t workspace_bytes; /* at least plan.workspace_bytes                                        */
 } quern_exec;
@@ -461,6 +498,8 @@ typedef struct quern_kernel_info {
   const char*   about;  /* what it is for                                                           */
   uint64_t      isa;    /* QUERN_ISA_* bits it needs                                                */
   int32_t       mr, nr; /* register tile, 0 where its kind has none                                 */
+  uint32_t      capability; /* CUDA: least compute capability, as in quern_gpu                      */
+  uint32_t      reserved;
 } quern_kernel_info;
 
 QUERN_API size_t quern_kernel_count(void) QUERN_NOEXCEPT;

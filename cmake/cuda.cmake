@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+#
+# CUDA kernels, compiled ahead by nvcc into one fat binary a file, which the host's half of the same file
+# embeds.  Nothing of CUDA's is linked.
+
+set(QUERN_CUDA "AUTO" CACHE STRING "CUDA kernels: AUTO (when there is an nvcc), ON or OFF")
+set_property(CACHE QUERN_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(QUERN_CUDA_TOOLKIT "") # 1000 * major + 10 * minor of nvcc; empty: no CUDA kernels
+if(QUERN_CUDA AND NOT (QUERN_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
+  find_program(QUERN_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
+  mark_as_advanced(QUERN_NVCC)
+  set(found "there is none")
+  if(QUERN_NVCC)
+    execute_process(COMMAND "${QUERN_NVCC}" --version OUTPUT_VARIABLE found ERROR_QUIET)
+    if(found MATCHES "release ([0-9]+)\\.([0-9]+)")
+      set(found "${QUERN_NVCC} is of CUDA ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}")
+      if(CMAKE_MATCH_1 GREATER_EQUAL 12)
+        math(EXPR QUERN_CUDA_TOOLKIT "1000 * ${CMAKE_MATCH_1} + 10 * ${CMAKE_MATCH_2}")
+      endif()
+    endif()
+  endif()
+  if(QUERN_CUDA_TOOLKIT)
+    message(STATUS "CUDA kernels: ${found}")
+  elseif(QUERN_CUDA STREQUAL "AUTO")
+    message(STATUS "CUDA kernels are left out: they need nvcc of CUDA 12 or later, ${found}")
+  else()
+    message(FATAL_ERROR "QUERN_CUDA is ${QUERN_CUDA}, which needs nvcc of CUDA 12 or later: ${found} "
+      "(CUDA_PATH names its folder; -DQUERN_CUDA=OFF leaves the CUDA kernels out)")
+  endif()
+endif()
+
+# Compiles `file` for the GPUs that `flags` name (--gpu 75 80 ptx80: machine code, and PTX for later ones), and
+# has it compiled once more as C++, for its rows.  Warnings of ptxas are errors too: no spill, no local memory.
+function(quern_cuda_kernel file src folder flags)
+  get_filename_component(stem "${file}" NAME_WE)
+  set(image "${folder}/${stem}.fatbin")
+  set(targets "")
+  list(REMOVE_ITEM flags --gpu)
+  foreach(target IN LISTS flags)
+    if(target MATCHES "^ptx(.*)")
+      list(APPEND targets "-gencode=arch=compute_${CMAKE_MATCH_1},code=compute_${CMAKE_MATCH_1}")
+    else()
+      list(APPEND targets "-gencode=arch=compute_${target},code=sm_${target}")
+    endif()
+  endforeach()
+  file(MAKE_DIRECTORY "${folder}")
+  add_custom_command(OUTPUT "${image}"
+    COMMAND "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr ${targets} "-I${src}" "-I${src}/../include"
+      $<$<BOOL:${QUERN_WERROR}>:-Werror=all-warnings> -Xptxas -warn-spills,-warn-lmem-usage
+      -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
+    DEPENDS "${file}" DEPFILE "${image}.d" COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
+  set_source_files_properties("${file}" PROPERTIES LANGUAGE CXX OBJECT_DEPENDS "${image}"
+    COMPILE_OPTIONS "-x;c++" COMPILE_DEFINITIONS "QUERN_IMAGE_FILE=\"${image}\"")
+endfunction()

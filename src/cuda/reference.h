@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+//
+// One output of a convolution, transposed convolution or matrix product in f32, summed in f64: what the GPU's
+// reference computes in each thread, written for any host too.
+#pragma once
+
+#include <math.h>
+
+#include "kernel.h"
+#include "layout.h"
+
+#ifdef __CUDACC__
+#define QUERN_ANYWHERE __host__ __device__ __forceinline__
+#else
+#define QUERN_ANYWHERE inline
+#endif
+
+namespace quern {
+namespace {
+
+// By value in the kernel's parameters.  Strides as in geometry.h.
+struct reference_cuda {
+  int64_t elements;  // of dst, counted in the order n k o p q
+  int64_t c, k;      // of one group
+  int64_t channels;  // of dst: k times groups
+  int64_t src_stride[5], weights_stride[5], weights_group, dst_stride[5], residual_stride[5];
+  int64_t src_block, dst_block, residual_block;  // channels that lie side by side
+  int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
+  bool transposed;
+  const float *src, *weights, *residual;
+  float* dst;
+  epilogue_f32 epilogue;
+};
+
+// The input that output `at` meets through a tap, or -1.
+QUERN_ANYWHERE int64_t reference_input(const reference_cuda& r, int axis, int64_t at, int64_t tap) {
+  int64_t input = at * r.stride[axis] + tap * r.dilation[axis] - r.pad[axis];
+  if (r.transposed) {
+    const int64_t scaled = at + r.pad[axis] - tap * r.dilation[axis];
+    input = scaled % r.stride[axis] == 0 ? scaled / r.stride[axis] : -1;
+  }
+  return input >= 0 && input < r.in[axis] ? input : -1;
+}
+
+// x * gate where the limit of a vanishing gate is zero, however large x.
+QUERN_ANYWHERE double reference_gated(double x, double gate) {
+  return gate == 0 && isinf(x) ? copysign(0.0, x) : x * gate;
+}
+
+QUERN_ANYWHERE double reference_sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
+
+QUERN_ANYWHERE double reference_clamp(double x, double lower, double upper) {
+  return x < lower ? lower : x > upper ? upper : x;
+}
+
+QUERN_ANYWHERE double reference_activation(double x, const epilogue_f32& e, double slope) {
+  const double alpha = static_cast<double>(e.activation_alpha), beta = static_cast<double>(e.activation_beta);
+  switch (e.activation) {
+    case QUERN_RELU: return x < 0 ? 0 : x;
+    case QUERN_CLAMP: return reference_clamp(x, alpha, beta);
+    case QUERN_LEAKY_RELU: return x < 0 ? reference_gated(x, alpha) : x;
+    case QUERN_PRELU: return x < 0 ? reference_gated(x, slope) : x;
+    case QUERN_SIGMOID: return reference_sigmoid(x);
+    case QUERN_SILU: return reference_gated(x, reference_sigmoid(x));
+    case QUERN_HARD_SIGMOID: return reference_clamp(reference_gated(x, alpha) + beta, 0, 1);
+    case QUERN_HARD_SWISH: return reference_gated(x, reference_clamp(reference_gated(x, alpha) + beta, 0, 1));
+    case QUERN_TANH: return tanh(x);
+    case QUERN_GELU: return reference_gated(x / 2, erfc(-x / 1.4142135623730951));
+    case QUERN_MISH: return reference_gated(x, tanh(log1p(exp(x))));
+    default: return x;
+  }
+}
+
+QUERN_ANYWHERE void reference_output(const reference_cuda& r, int64_t element) {
+  int64_t at[3], rest = element;
+  QUERN_UNROLL
+  for (int i = 2; i >= 0; --i) at[i] = rest % r.out[i], rest /= r.out[i];
+  const int64_t channel = rest % r.channels, n = rest / r.channels, group = channel / r.k;
+  double sum = 0;
+  for (int64_t t = 0; t < r.filter[0]; ++t) {
+    const int64_t d = reference_input(r, 0, at[0], t);
+    if (d < 0) continue;
+    for (int64_t u = 0; u < r.filter[1]; ++u) {
+      const int64_t h = reference_input(r, 1, at[1], u);
+      if (h < 0) continue;
+      for (int64_t s = 0; s < r.filter[2]; ++s) {
+        const int64_t w = reference_input(r, 2, at[2], s);
+        if (w < 0) continue;
+        const float* x = r.src + n * r.src_stride[0] + d * r.src_stride[2] + h * r.src_stride[3] + w * r.src_stride[4];
+        const float* f = r.weights + group * r.weights_group + channel % r.k * r.weights_stride[0] +
+                         t * r.weights_stride[2] + u * r.weights_stride[3] + s * r.weights_stride[4];
+        // Products of floats are exact in f64.
+        for (int64_t c = 0; c < r.c; ++c)
+          sum += static_cast<double>(x[channel_offset(group * r.c + c, r.src_stride[1], r.src_block)]) *
+                 static_cast<double>(f[c * r.weights_stride[1]]);
+      }
+    }
+  }
+  const epilogue_f32& e = r.epilogue;
+  const auto place = [&](const int64_t* stride, int64_t block) {
+    return n * stride[0] + channel_offset(channel, stride[1], block) + at[0] * stride[2] + at[1] * stride[3] +
+           at[2] * stride[4];
+  };
+  double y = static_cast<double>(e.alpha) * (e.scale ? static_cast<double>(e.scale[channel]) : 1) * sum;
+  y += e.bias ? static_cast<double>(e.bias[channel]) : -0.0;  // y - 0 keeps the sign of a zero
+  const double add =
+      e.residual != QUERN_RESIDUAL_NONE
+          ? static_cast<double>(e.beta) * static_cast<double>(r.residual[place(r.residual_stride, r.residual_block)])
+          : 0;
+  if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
+  y = reference_activation(y, e, e.slope ? static_cast<double>(e.slope[channel]) : 0);
+  if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
+  r.dst[place(r.dst_stride, r.dst_block)] = static_cast<float>(y);
+}
+
+}  // namespace
+}  // namespace quern

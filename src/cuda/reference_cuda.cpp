@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+//
+// The reference on a GPU: every operator as the mathematics reads, summed in float64, each output by a thread.
+// Never chosen unless a wish names it.
+#include "cuda/reference.h"
+#include "cuda_device.h"
+#include "driver.h"
+#include "geometry.h"
+#include "problem.h"
+
+namespace quern {
+namespace {
+
+refusal refuse(const quern_problem& p, const kernel&) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  return {};
+}
+
+blocking choose_blocks(const quern_problem&, const kernel&, const machine&, uint32_t) {
+  blocking b = {};
+  b.workers = 1;
+  return b;
+}
+
+// A thread waits some 500 cycles for every product, and a multiprocessor hides that with 2048 of them.
+cost predict(const quern_problem& p, const kernel&, const blocking&, const machine& m) {
+  const double flops = direct_flops(p);
+  const double products_a_ns = 4e-3 * m.gpu.multiprocessors * m.gpu.clock_mhz;
+  return {5000 + flops / 2 / products_a_ns, flops};
+}
+
+double error_bound(const quern_problem& p) { return 0x1p-24 + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53; }
+
+quern_status launch(const job& j, const launching& l) {
+  const geometry g = geometry_of(j.problem);
+  reference_cuda r = {};
+  r.c = g.c, r.k = g.k, r.channels = g.k * g.groups;
+  r.elements = g.n * r.channels * g.out[0] * g.out[1] * g.out[2];
+  r.weights_group = g.weights_group;
+  r.transposed = g.transposed;
+  std::copy_n(g.src, 5, r.src_stride), std::copy_n(g.weights, 5, r.weights_stride);
+  std::copy_n(g.dst, 5, r.dst_stride), std::copy_n(g.residual, 5, r.residual_stride);
+  r.src_block = g.src_block, r.dst_block = g.dst_block, r.residual_block = g.residual_block;
+  std::copy_n(g.in, 3, r.in), std::copy_n(g.out, 3, r.out), std::copy_n(g.filter, 3, r.filter);
+  std::copy_n(g.stride, 3, r.stride), std::copy_n(g.dilation, 3, r.dilation), std::copy_n(g.pad, 3, r.pad);
+  r.src = static_cast<const float*>(l.args.src);
+  r.weights = reinterpret_cast<const float*>(l.packed);
+  r.residual = static_cast<const float*>(l.args.residual);
+  r.dst = static_cast<float*>(l.args.dst);
+  r.epilogue = epilogue_of(j.problem, l.args);
+  const int64_t blocks = std::min<int64_t>(up(r.elements, j.row.threads), 1 << 30);
+  return launch_kernel(l, j.row, static_cast<uint32_t>(blocks), &r);
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(reference_cuda, .about = "the operator's formula in float64, one thread an output",
+                .drives = kind::reference_cuda, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
+                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .on_request = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .launch = launch)

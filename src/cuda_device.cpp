@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "cuda_device.h"
+
+#include <stdlib.h>
+
+#include "error.h"
+#include "registry.h"
+#include "versioned.h"
+
+namespace quern {
+namespace {
+
+constexpr char mark = 0;
+
+// The CUDA version that the kernels were compiled with, 1000 * major + 10 * minor; 0: they were left out.
+#ifdef QUERN_CUDA_TOOLKIT
+constexpr int toolkit = QUERN_CUDA_TOOLKIT;
+#else
+constexpr int toolkit = 0;
+#endif
+constexpr uint32_t least_capability = 75;
+
+quern_status driver_fails(const cuda_driver& driver, int code, const char* call, quern_error* error) {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  driver.error_name(code, &name), driver.error_text(code, &text);
+  return fail(error, QUERN_DRIVER, call, code, 0, "%s failed: %s, %s", call, name ? name : "unknown error",
+              text ? text : "which this driver has no text for");
+}
+
+// Makes the device's context current, and the one before it when it goes.
+class in_context {
+ public:
+  in_context(const cuda_driver& driver, void* context) : driver_(driver), code_(driver.push(context)) {}
+  ~in_context() {
+    void* popped;
+    if (code_ == 0) driver_.pop(&popped);
+  }
+  in_context(const in_context&) = delete;
+  in_context& operator=(const in_context&) = delete;
+  int code() const { return code_; }
+
+ private:
+  const cuda_driver& driver_;
+  const int code_;
+};
+
+// Of the context that is current.
+int describe(const cuda_driver& driver, quern_gpu& gpu) {
+  int device = 0, major = 0, minor = 0, value[6] = {};
+  constexpr int asked[6] = {cuda_multiprocessors, cuda_clock_khz,        cuda_l2_bytes,
+                            cuda_shared_bytes,    cuda_memory_clock_khz, cuda_memory_bus_bits};
+  int code = driver.device(&device);
+  if (!code) code = driver.attribute(&major, cuda_capability_major, device);
+  if (!code) code = driver.attribute(&minor, cuda_capability_minor, device);
+  // What a driver does not tell stays 0, unknown.
+  for (int i = 0; i < 6 && !code; ++i)
+    if (driver.attribute(&value[i], asked[i], device) != 0 || value[i] < 0) value[i] = 0;
+  gpu = {};
+  gpu.size = sizeof gpu;
+  gpu.capability = static_cast<uint32_t>(10 * major + minor);
+  gpu.multiprocessors = static_cast<uint32_t>(value[0]);
+  gpu.clock_mhz = static_cast<uint32_t>(value[1] / 1000);
+  gpu.l2_bytes = static_cast<uint64_t>(value[2]);
+  gpu.shared_bytes = static_cast<uint64_t>(value[3]);
+  gpu.bandwidth = uint64_t{2000} * static_cast<uint64_t>(value[4]) * static_cast<uint64_t>(value[5]) / 8;
+  return code;
+}
+
+size_t first_row_of(const unsigned char* image) {
+  size_t i = 0;
+  while (kernel_at(i).image != image) ++i;
+  return i;
+}
+
+}  // namespace
+
+quern_status open_cuda(const cuda_driver& driver, void* context, quern_device*& out, quern_error* error) {
+  int version = 0;
+  if (const int code = driver.version(&version)) return driver_fails(driver, code, "cuDriverGetVersion", error);
+  if (version / 1000 < toolkit / 1000)
+    return fail(
+        error, QUERN_UNSUPPORTED, "libcuda.so.1", version, toolkit,
+        "the driver is of CUDA %d.%d, the kernels were built with CUDA %d.%d: a driver of CUDA %d.0 or later is "
+        "needed",
+        version / 1000, version / 10 % 100, toolkit / 1000, toolkit / 10 % 100, toolkit / 1000);
+  if (!context)
+    if (const int code = driver.current(&context)) return driver_fails(driver, code, "cuCtxGetCurrent", error);
+  if (!context)
+    return fail(
+        error, QUERN_INVALID, "context", 0, 0,
+        "context is NULL and none is current on this thread: make one first, with cuCtxCreate or cudaSetDevice");
+  quern_gpu gpu;
+  {
+    const in_context inside(driver, context);
+    if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", error);
+    if (const int code = describe(driver, gpu)) return driver_fails(driver, code, "cuDeviceGetAttribute", error);
+  }
+  if (gpu.capability < least_capability)
+    return fail(error, QUERN_UNSUPPORTED, "gpu.capability", gpu.capability, least_capability,
+                "the GPU has compute capability %u.%u, must be at least %u.%u", gpu.capability / 10,
+                gpu.capability % 10, least_capability / 10, least_capability % 10);
+  const size_t rows = kernel_count();
+  quern_device* device = static_cast<quern_device*>(calloc(1, sizeof *device));
+  std::atomic<void*>* modules = static_cast<std::atomic<void*>*>(calloc(rows, sizeof *modules));
+  if (!device || !modules) {
+    free(device), free(modules);
+    return fail(error, QUERN_MEMORY, "", 0, 0, "the memory of a device object cannot be had");
+  }
+  *device = {&mark, driver, context, gpu, modules};
+  out = device;
+  return QUERN_OK;
+}
+
+quern_status check_device(const quern_device* device, quern_error* error) {
+  if (device && device->mark == &mark) return QUERN_OK;
+  return fail(error, QUERN_INVALID, "device", 0, 0, "device is %s",
+              device ? "no open quern_device" : "NULL, must point to an open quern_device");
+}
+
+quern_status load_kernel(const quern_device& device, const kernel& row, void*& function, quern_error* error) {
+  const cuda_driver& driver = device.driver;
+  const in_context inside(driver, device.context);
+  if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", error);
+  std::atomic<void*>& slot = device.modules[first_row_of(row.image)];
+  void* module = slot.load(std::memory_order_acquire);
+  if (!module) {
+    void* mine = nullptr;
+    if (const int code = driver.load(&mine, row.image)) return driver_fails(driver, code, "cuModuleLoadData", error);
+    // Whoever comes second keeps the first one's: no lock.
+    if (slot.compare_exchange_strong(module, mine, std::memory_order_acq_rel)) {
+      module = mine;
+    } else {
+      driver.unload(mine);
+    }
+  }
+  if (const int code = driver.function(&function, module, row.name))
+    return driver_fails(driver, code, "cuModuleGetFunction", error);
+  if (const int code = driver.set_function_attribute(function, cuda_function_shared_bytes, int(row.shared_bytes)))
+    return driver_fails(driver, code, "cuFuncSetAttribute", error);
+  // A driver that loads lazily does it when first asked about the function; at the launch it would be too late
+  // for a capture.
+  int local = 0;
+  if (const int code = driver.function_attribute(&local, cuda_function_local_bytes, function))
+    return driver_fails(driver, code, "cuFuncGetAttribute", error);
+  return QUERN_OK;
+}
+
+quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters) {
+  const cuda_driver& driver = l.device.driver;
+  const in_context inside(driver, l.device.context);
+  if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", l.error);
+  void* list[] = {const_cast<void*>(parameters)};
+  const int code =
+      driver.launch(l.function, blocks, 1, 1, row.threads, 1, 1, row.shared_bytes, l.stream, list, nullptr);
+  return code ? driver_fails(driver, code, "cuLaunchKernel", l.error) : QUERN_OK;
+}
+
+}  // namespace quern
+
+using namespace quern;
+
+extern "C" quern_status quern_cuda_open(quern_device** out, void* context, quern_error* error) noexcept {
+  if (!out) return fail(error, QUERN_INVALID, "out", 0, 0, "out is NULL, must point to a quern_device*");
+  *out = nullptr;
+  if (toolkit == 0)
+    return fail(error, QUERN_UNSUPPORTED, "device", 0, 0,
+                "this build has no CUDA kernels: nvcc was not there when it was built, or QUERN_CUDA was off");
+  cuda_driver driver;
+  if (const quern_status s = load_cuda_driver(driver, error)) return s;
+  return open_cuda(driver, context, *out, error);
+}
+
+extern "C" void quern_device_close(quern_device* device) noexcept {
+  if (check_device(device, nullptr)) return;
+  {
+    const in_context inside(device->driver, device->context);
+    for (size_t i = 0; i < kernel_count() && inside.code() == 0; ++i)
+      if (void* module = device->modules[i].load(std::memory_order_relaxed)) device->driver.unload(module);
+  }
+  device->mark = nullptr;
+  free(device->modules);
+  free(device);
+}
+
+extern "C" quern_status quern_gpu_get(const quern_device* device, quern_gpu* out, quern_error* error) noexcept {
+  if (const quern_status s = check_device(device, error)) return s;
+  if (!out || !is_size<quern_gpu>(out->size))
+    return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_gpu),
+                "out is NULL or out->size is not sizeof(quern_gpu), here %zu", sizeof(quern_gpu));
+  give(device->gpu, out, out->size);
+  return QUERN_OK;
+}

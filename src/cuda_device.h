@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+//
+// A GPU under a CUDA context of the caller's: what it has, the kernels loaded into it, and launching them.
+#pragma once
+
+#include <atomic>
+
+#include "algorithm.h"
+#include "cuda_driver.h"
+
+struct quern_device {
+  const void* mark;  // of what quern_cuda_open made and nobody closed
+  quern::cuda_driver driver;
+  void* context;
+  quern_gpu gpu;
+  // One a row of the kernel table, used at the first row of each fat binary.
+  std::atomic<void*>* modules;
+};
+
+namespace quern {
+
+// Opens `context`, or the current one, with this driver.
+quern_status open_cuda(const cuda_driver&, void* context, quern_device*& out, quern_error*);
+
+// QUERN_INVALID for what is no open device.
+quern_status check_device(const quern_device*, quern_error*);
+
+// The row's function; loads its fat binary when it isn't yet.
+quern_status load_kernel(const quern_device&, const kernel& row, void*& function, quern_error*);
+
+// Puts one kernel on the stream, which gets `parameters` by value.
+quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks, const void* parameters);
+
+}  // namespace quern

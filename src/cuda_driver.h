@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+//
+// What the library needs of CUDA's driver API, declared here: building needs no header of CUDA's, running no
+// library but the one that dlopen finds.  Handles are void*, as they are pointers to things without a
+// definition there too.
+#pragma once
+
+#include <quern/quern.h>
+
+namespace quern {
+
+struct cuda_driver {
+  int (*init)(unsigned flags);
+  int (*version)(int* version);
+  int (*error_name)(int code, const char** name);
+  int (*error_text)(int code, const char** text);
+  int (*current)(void** context);
+  int (*push)(void* context);
+  int (*pop)(void** context);
+  int (*device)(int* device);
+  int (*attribute)(int* value, int attribute, int device);
+  int (*load)(void** module, const void* image);
+  int (*unload)(void* module);
+  int (*function)(void** function, void* module, const char* name);
+  int (*function_attribute)(int* value, int attribute, void* function);
+  int (*set_function_attribute)(void* function, int attribute, int value);
+  int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra);
+};
+
+// CUdevice_attribute and CUfunction_attribute.
+enum {
+  cuda_clock_khz = 13,
+  cuda_multiprocessors = 16,
+  cuda_memory_clock_khz = 36,
+  cuda_memory_bus_bits = 37,
+  cuda_l2_bytes = 38,
+  cuda_capability_major = 75,
+  cuda_capability_minor = 76,
+  cuda_shared_bytes = 97,          // that a block can ask for
+  cuda_function_local_bytes = 3,   // of a thread
+  cuda_function_shared_bytes = 8,  // dynamic ones that it may be launched with
+};
+
+// From the system's libcuda.so.1, and initialised.
+quern_status load_cuda_driver(cuda_driver& out, quern_error*);
+
+}  // namespace quern

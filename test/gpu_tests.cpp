@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+//
+// Every CUDA candidate on the GPU at hand: small integers against the reference, exactly; runs inside of a
+// captured graph; nothing written beside or between the elements of dst.  Skipped where there is no GPU.  Every
+// operand has an allocation of its own and of exactly its size, for compute-sanitizer.
+#include <set>
+
+#include "fuzz.h"
+#include "gpu_memory.h"
+
+namespace quern::test {
+namespace {
+
+class Gpu : public testing::Test {
+ protected:
+  void SetUp() override {
+    driver = gpu_driver::get_one();
+    if (!driver) GTEST_SKIP() << "no GPU, or no driver for it";
+    quern_error error = {};
+    ASSERT_EQ(driver->make_context(&context, 0), 0);
+    ASSERT_EQ(driver->set_context(context), 0);
+    ASSERT_EQ(driver->make_stream(&stream, 1), 0);
+    ASSERT_EQ(quern_cuda_open(&device, nullptr, &error), QUERN_OK) << error.text;
+  }
+  void TearDown() override { quern_device_close(device); }
+
+  // As solve() of compare.h, with operands on the GPU; inside of a graph that runs twice when `graph` is set.
+  solution solve_there(const quern_problem& p, const operands& in, const quern_candidate& c, bool graph) {
+    solution s = {};
+    quern_error error = {};
+    const auto fails = [&](const std::string& why) {
+      s.failure = why + ": " + c.algorithm + " " + c.kernel + "\n" + text(p);
+      return s;
+    };
+    quern_wish wish = {};
+    wish.size = sizeof wish;
+    wish.algorithm = c.algorithm, wish.kernel = c.kernel;
+    if (quern_plan_make(&s.plan, device, &p, &wish, &error)) return fails(error.text);
+
+    const auto there = [&](const auto& from) {
+      return gpu_memory(*driver, from.data(), from.size() * sizeof *from.data());
+    };
+    const gpu_memory src = there(in.src), weights = there(in.weights), residual = there(in.residual),
+                     scale = there(in.scale), bias = there(in.bias), slope = there(in.slope);
+    quern_args args = {};
+    args.size = sizeof args;
+    args.src = src.get(), args.weights = weights.get(), args.residual = residual.get();
+    args.scale = scale.get(), args.bias = bias.get(), args.slope = slope.get();
+    guarded<char> packed(s.plan.packed_bytes, edge::back, QUERN_ALIGN);
+    if (s.plan.packed_bytes) {
+      if (quern_pack(&s.plan, in.weights.data(), packed.data(), packed.size(), nullptr, &error))
+        return fails(error.text);
+    }
+    const gpu_memory blob = there(packed);
+    if (s.plan.packed_bytes) args.weights = blob.get();
+    std::vector<char> nans(s.plan.workspace_bytes, '\xff');
+    const gpu_memory workspace = there(nans);
+    const float untouched = std::bit_cast<float>(0x7fedcba9u);
+    std::vector<float> dst(static_cast<size_t>(extent(s.plan.problem.dst)), untouched);
+    const gpu_memory output = there(dst);
+    args.dst = output.get();
+    quern_exec exec = {};
+    exec.size = sizeof exec;
+    exec.queue = stream, exec.workspace = workspace.get(), exec.workspace_bytes = nans.size();
+
+    void *captured = nullptr, *ready = nullptr;
+    // Global: whatever a capture forbids anywhere in the process fails.
+    if (graph && driver->begin_capture(stream, 0)) return fails("no capture");
+    const quern_status status = quern_run(&s.plan, &args, &exec, &error);
+    if (graph && (driver->end_capture(stream, &captured) || driver->instantiate(&ready, captured, 0) ||
+                  driver->launch_graph(ready, stream) || driver->launch_graph(ready, stream)))
+      return fails("the capture broke");
+    if (status) return fails(error.text);
+    if (const int code = driver->wait(stream)) return fails("CUDA error " + std::to_string(code));
+    output.copy_to(dst.data());
+    each(s.plan.problem.dst, [&](size_t at) {
+      s.dst.push_back(dst[at]);
+      if (same_bits(dst[at], untouched) && s.failure.empty()) fails("it left an element of dst as it was");
+      dst[at] = untouched;
+    });
+    for (float x : dst)
+      if (!same_bits(x, untouched) && s.failure.empty()) fails("it wrote between the elements of dst");
+    return s;
+  }
+
+  // Every usable candidate, the reference too.
+  testing::AssertionResult all_agree(const quern_problem& p, const operands& in, bool graph) {
+    const solution want = solve(p, in, "reference", nullptr);
+    for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
+      for (const quern_candidate& c : all_candidates(p, asked, device)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        reached.insert(c.kernel);
+        if (auto same = agree(p, want, solve_there(p, in, c, graph)); !same) return same;
+      }
+    return testing::AssertionSuccess();
+  }
+
+  const gpu_driver* driver = nullptr;
+  void *context = nullptr, *stream = nullptr;
+  quern_device* device = nullptr;
+  std::set<std::string> reached;
+};
+
+TEST_F(Gpu, FixedShapes) {
+  dice d(21);
+  int which = 0;
+  for (const shape& s : fixed_shapes)
+    for (quern_layout src : all_layouts)
+      for (quern_layout dst : all_layouts) {
+        quern_problem p = problem_of(s, src, dst);
+        p.weights.layout = d.of(layouts);
+        set_epilogue(p, which += 7);
+        p = completed(p);
+        ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), which % 3 == 0));
+      }
+}
+
+// QUERN_TEST_COUNT problems, 400 when it is not set.
+TEST_F(Gpu, RandomProblems) {
+  const char* given = getenv("QUERN_TEST_COUNT");
+  const uint32_t first = seed(), count = given ? static_cast<uint32_t>(strtoul(given, nullptr, 10)) : 400;
+  for (uint32_t i = 0; i < count; ++i) {
+    dice d(first + i);
+    const quern_problem p = random_problem(d);
+    ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), d.one_in(8))) << "QUERN_TEST_SEED=" << first + i;
+  }
+}
+
+// Planning and running make the context current themselves.
+TEST_F(Gpu, NoContextIsCurrentWhileItRuns) {
+  dice d(5);
+  const quern_problem p = completed(problem_of(fixed_shapes[0], QUERN_NHWC, QUERN_NHWC));
+  const operands in = small_integers(p, edge::back, d);
+  quern_wish wish = {};
+  wish.size = sizeof wish;
+  wish.algorithm = "reference_cuda";
+  quern_plan plan;
+  const gpu_memory src(*driver, in.src.data(), in.src.size() * 4),
+      weights(*driver, in.weights.data(), in.weights.size() * 4);
+  std::vector<float> dst(static_cast<size_t>(extent(p.dst)));
+  const gpu_memory output(*driver, dst.data(), dst.size() * 4);
+  ASSERT_EQ(driver->set_context(nullptr), 0);
+  quern_error error = {};
+  ASSERT_EQ(quern_plan_make(&plan, device, &p, &wish, &error), QUERN_OK) << error.text;
+  quern_args args = {};
+  args.size = sizeof args;
+  args.src = src.get(), args.weights = weights.get(), args.dst = output.get();
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.queue = stream;
+  ASSERT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_OK) << error.text;
+  ASSERT_EQ(driver->set_context(context), 0);
+  ASSERT_EQ(driver->wait(stream), 0);
+  output.copy_to(dst.data());
+  const solution want = solve(p, in, "reference", nullptr);
+  size_t i = 0;
+  each(p.dst, [&](size_t at) { EXPECT_EQ(dst[at], want.dst[i++]); });
+}
+
+}  // namespace
+}  // namespace quern::test

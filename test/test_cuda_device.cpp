@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT
+//
+// Devices without a GPU: opening one and what can go wrong, planning, and running through a driver that is
+// none and runs the kernels on this CPU.
+#include <dlfcn.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "candidates.h"
+#include "compare.h"
+#include "fake_cuda.h"
+#include "fuzz.h"
+
+namespace quern::test {
+namespace {
+
+constexpr uintptr_t stream = 0x57;
+
+class CudaDevice : public testing::Test {
+ protected:
+  CudaDevice() { fake = &gpu; }
+  ~CudaDevice() override {
+    for (quern_device* d : devices) quern_device_close(d);
+    EXPECT_EQ(gpu.loaded, gpu.unloaded);
+    EXPECT_EQ(current_context, nullptr);
+    fake = nullptr;
+  }
+  quern_device* open(uintptr_t context = 1) {
+    quern_device* device = nullptr;
+    quern_error error = {};
+    EXPECT_EQ(open_cuda(fake_driver(), reinterpret_cast<void*>(context), device, &error), QUERN_OK) << error.text;
+    devices.push_back(device);
+    return device;
+  }
+  void cannot_open(quern_status status, const char* field, const char* sentence) {
+    quern_device* device = nullptr;
+    quern_error error = {};
+    EXPECT_EQ(open_cuda(fake_driver(), reinterpret_cast<void*>(1), device, &error), status);
+    EXPECT_STREQ(error.field, field);
+    EXPECT_NE(std::string(error.text).find(sentence), std::string::npos) << error.text;
+    EXPECT_EQ(device, nullptr);
+  }
+  way on(const quern_device* device) {
+    way how;
+    how.device = device, how.queue = reinterpret_cast<void*>(stream);
+    return how;
+  }
+
+  fake_gpu gpu;
+  std::vector<quern_device*> devices;
+};
+
+// Whether there is a driver here or not, no context is current in this program.
+TEST_F(CudaDevice, WithoutDriverOrContext) {
+  quern_device* device = reinterpret_cast<quern_device*>(1);
+  quern_error error = {};
+  const quern_status status = quern_cuda_open(&device, nullptr, &error);
+  EXPECT_EQ(device, nullptr);
+  if (dlopen("libcuda.so.1", RTLD_NOW)) {
+    EXPECT_TRUE(status == QUERN_INVALID || status == QUERN_UNSUPPORTED) << error.text;
+  } else {
+    EXPECT_EQ(status, QUERN_UNSUPPORTED);
+    EXPECT_NE(strstr(error.text, "libcuda.so.1 cannot be loaded, is NVIDIA's driver installed?"), nullptr)
+        << error.text;
+  }
+  EXPECT_EQ(quern_cuda_open(nullptr, nullptr, &error), QUERN_INVALID);
+  quern_device_close(nullptr);
+}
+
+TEST_F(CudaDevice, Describes) {
+  quern_gpu found = {};
+  found.size = sizeof found;
+  quern_error error = {};
+  ASSERT_EQ(quern_gpu_get(open(), &found, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(found.capability, 90u);
+  EXPECT_EQ(found.multiprocessors, 132u);
+  EXPECT_EQ(found.clock_mhz, 1980u);
+  EXPECT_EQ(found.l2_bytes, uint64_t{60} << 20);
+  EXPECT_EQ(found.shared_bytes, uint64_t{227} << 10);
+  EXPECT_EQ(found.bandwidth, 4'916'736'000'000u);
+  found.size = 3;
+  EXPECT_EQ(quern_gpu_get(devices[0], &found, &error), QUERN_INVALID);
+  EXPECT_EQ(quern_gpu_get(nullptr, &found, &error), QUERN_INVALID);
+}
+
+TEST_F(CudaDevice, TakesTheCurrentContext) {
+  quern_device* device = nullptr;
+  quern_error error = {};
+  EXPECT_EQ(open_cuda(fake_driver(), nullptr, device, &error), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "context");
+  current_context = reinterpret_cast<void*>(7);
+  EXPECT_EQ(open_cuda(fake_driver(), nullptr, device, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(current_context, reinterpret_cast<void*>(7));
+  EXPECT_EQ(device->context, current_context);
+  quern_device_close(device);
+  current_context = nullptr;
+}
+
+TEST_F(CudaDevice, RefusesWhatCannotWork) {
+  gpu.version = 11080;
+  cannot_open(QUERN_UNSUPPORTED, "libcuda.so.1", "the driver is of CUDA 11.8");
+  gpu.version = 13000, gpu.capability = 70;
+  cannot_open(QUERN_UNSUPPORTED, "gpu.capability", "compute capability 7.0, must be at least 7.5");
+  gpu.capability = 90, gpu.fails = 201;
+  cannot_open(QUERN_DRIVER, "cuCtxPushCurrent", "CUDA_ERROR_FAKE, made up");
+}
+
+// ---- Choosing ---------------------------------------------------------------------------------------------
+
+TEST_F(CudaDevice, CandidatesAreTheGpusAlone) {
+  const quern_device* device = open();
+  for (const quern_problem& p : problems()) {
+    const auto all = all_candidates(p, "reference_cuda", device);
+    ASSERT_FALSE(all.empty());
+    for (const quern_candidate& c : all) {
+      EXPECT_EQ(c.backend, QUERN_BACKEND_CUDA) << c.kernel;
+      EXPECT_LE(c.floor_percent, 100) << c.kernel;
+    }
+    for (const quern_candidate& c : all_candidates(p)) EXPECT_NE(c.backend, QUERN_BACKEND_CUDA) << c.kernel;
+  }
+  EXPECT_EQ(gpu.loaded, 0) << "asking loads nothing";
+}
+
+// A GPU that is not there is a value: it can be chosen for, not run on.
+TEST_F(CudaDevice, GpusAsValues) {
+  const quern_problem p = conv(QUERN_NHWC, 1, 8, 12, 24);
+  quern_gpu value = {};
+  value.size = sizeof value, value.capability = 75;
+  quern_wish wish = wish_of();
+  wish.gpu = &value, wish.algorithm = "reference_cuda";
+  prepared x(p, wish);
+  EXPECT_STREQ(x.plan.kernel, "reference_f32_sm75");
+  quern_error error = {};
+  EXPECT_EQ(x.run(&error), QUERN_UNSUPPORTED);
+  EXPECT_NE(strstr(error.text, "to run it, make it with a device"), nullptr) << error.text;
+
+  value.capability = 70;
+  const auto all = candidates(p, wish);
+  for (const quern_candidate& c : all) {
+    EXPECT_EQ(c.verdict, QUERN_UNAVAILABLE);
+    EXPECT_EQ(explained(c).find("needs compute capability 7.5, this GPU has 7.0"), 0u) << explained(c);
+  }
+  value.capability = 9;
+  quern_plan plan;
+  EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "wish.gpu.capability");
+  value.capability = 91;
+  EXPECT_EQ(quern_plan_make(&plan, open(), &p, &wish, &error), QUERN_INVALID) << "more than the device has";
+  value.capability = 80;
+  EXPECT_EQ(quern_plan_make(&plan, devices[0], &p, &wish, &error), QUERN_OK) << error.text;
+}
+
+// ---- Running ----------------------------------------------------------------------------------------------
+
+TEST_F(CudaDevice, RunsOnTheStreamAndCallsNothingElse) {
+  const quern_device* device = open(5);
+  quern_problem p = conv(QUERN_NHWC, 1, 8, 12, 24);
+  quern_wish wish = wish_of();
+  wish.algorithm = "reference_cuda";
+  quern_plan plan;
+  quern_error error = {};
+  ASSERT_EQ(quern_plan_make(&plan, device, &p, &wish, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(gpu.loaded, 1);
+  dice d(1);
+  const operands in = small_integers(plan.problem, edge::back, d);
+  std::vector<float> dst(static_cast<size_t>(extent(plan.problem.dst)));
+  quern_args args = in.args();
+  args.dst = dst.data();
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  EXPECT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_INVALID) << "the default stream, unasked";
+  EXPECT_STREQ(error.field, "exec.queue");
+  exec.queue = reinterpret_cast<void*>(stream);
+  const int others = gpu.others;
+  current_context = reinterpret_cast<void*>(77);
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_OK) << error.text;
+    EXPECT_EQ(gpu.launches, i);
+  }
+  EXPECT_EQ(current_context, reinterpret_cast<void*>(77)) << "is as it was";
+  current_context = nullptr;
+  EXPECT_EQ(gpu.others, others);
+  EXPECT_EQ(gpu.loaded, 1);
+  EXPECT_EQ(gpu.stream, exec.queue);
+  EXPECT_EQ(gpu.context, reinterpret_cast<void*>(5));
+
+  gpu.fails = 700;
+  EXPECT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_DRIVER);
+  EXPECT_EQ(error.value, 700);
+  gpu.fails = 0;
+  args.dst = nullptr;
+  EXPECT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_BUFFER) << "arguments are checked as the CPU's are";
+  EXPECT_EQ(gpu.launches, 3);
+}
+
+TEST_F(CudaDevice, SeveralGpusEachWithItsKernels) {
+  const quern_problem p = conv(QUERN_NCHW, 1, 8, 12, 24);
+  quern_wish wish = wish_of();
+  wish.algorithm = "reference_cuda";
+  const quern_device* pair[] = {open(1), open(2)};
+  for (int round = 0; round < 2; ++round)
+    for (const quern_device* device : pair) {
+      quern_plan plan;
+      ASSERT_EQ(quern_plan_make(&plan, device, &p, &wish, nullptr), QUERN_OK);
+    }
+  EXPECT_EQ(gpu.loaded, 2);
+}
+
+TEST_F(CudaDevice, ThreadsPlanAtTheSameTime) {
+  const quern_problem p = conv(QUERN_NCHW, 1, 8, 12, 24);
+  const quern_device* device = open();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      quern_wish wish = wish_of();
+      wish.algorithm = "reference_cuda";
+      quern_plan plan;
+      for (int k = 0; k < 100; ++k) EXPECT_EQ(quern_plan_make(&plan, device, &p, &wish, nullptr), QUERN_OK);
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(gpu.loaded - gpu.unloaded, 1);
+}
+
+// ---- The kernels' source on this CPU ------------------------------------------------------------------------
+
+// Every candidate of a problem against the reference, bit for bit.
+testing::AssertionResult every_kernel_agrees(const quern_problem& p, dice& d, way how) {
+  how.side = d.one_in(3) ? edge::front : edge::back;
+  const operands in = small_integers(p, how.side, d);
+  const solution want = solve(p, in, "reference", nullptr);
+  for (const quern_candidate& c : all_candidates(p, "reference_cuda", how.device)) {
+    if (c.verdict > QUERN_USABLE) continue;
+    if (auto same = agree(p, want, solve(p, in, c.algorithm, c.kernel, how)); !same) return same;
+  }
+  return testing::AssertionSuccess();
+}
+
+TEST_F(CudaDevice, FixedShapesOnTheCpu) {
+  dice d(11);
+  const way how = on(open());
+  int which = 0;
+  for (const shape& s : fixed_shapes)
+    for (quern_layout src : all_layouts)
+      for (quern_layout dst : all_layouts) {
+        quern_problem p = problem_of(s, src, dst);
+        p.weights.layout = d.of(layouts);
+        set_epilogue(p, which += 7);
+        ASSERT_TRUE(every_kernel_agrees(completed(p), d, how));
+      }
+}
+
+TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
+  const uint32_t first = seed();
+  const way how = on(open());
+  for (uint32_t i = 0; i < 300; ++i) {
+    dice d(first + i);
+    ASSERT_TRUE(every_kernel_agrees(random_problem(d), d, how)) << "QUERN_TEST_SEED=" << first + i;
+  }
+}
+
+// Sigmoid and its kind: the reference's own formulas, of this machine's libm.
+TEST_F(CudaDevice, EveryActivationOnTheCpu) {
+  const way how = on(open());
+  for (int32_t activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation) {
+    quern_problem p = conv(QUERN_NHWC, 1, 3, 9, 5);
+    p.epilogue.activation = activation;
+    if (activation == QUERN_CLAMP || activation == QUERN_LEAKY_RELU) p.epilogue.activation_alpha = 0.1f;
+    if (activation == QUERN_CLAMP) p.epilogue.activation_beta = 0.7f;
+    p = completed(p);
+    dice d(static_cast<uint32_t>(activation));
+    const operands in(
+        p, edge::back, [&] { return d.uniform(-3, 3); }, [&] { return d.uniform(-1, 1); });
+    EXPECT_TRUE(agree(p, solve(p, in, "reference", nullptr), solve(p, in, "reference_cuda", nullptr, how),
+                      [](float a, float b, size_t) { return std::abs(a - b) <= std::abs(a) * 0x1p-23f; }));
+  }
+}
+
+}  // namespace
+}  // namespace quern::test
