@@ -57,33 +57,31 @@ struct gemm_tile {
 
 // One row of pixels away from the image's edges; a kernel for any width gets a filter of 4 by 4, stride 1.
 struct depthwise_tile {
-  depthwise_tile(const quern::kernel& row, size_t width) : filter(width), tap(width) {
-    const size_t n = row.nr, step = row.step ? row.step : 1;
-    const size_t pixels = (row.mr - 1) * step + filter;
+  depthwise_tile(const quern::kernel& row, size_t width) : filter(width) {
+    const size_t n = row.nr, m = row.mr, step = row.step ? row.step : 1;
+    const size_t pixels = (m - 1) * step + filter;
     src = floats(filter * pixels * n), weights = floats(filter * filter * n), dst = floats(row.mr * n);
     for (size_t i = 0; i < filter * pixels * n; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
     for (size_t i = 0; i < filter * filter * n; ++i) weights.get()[i] = static_cast<float>(i * 5 % 11) - 5;
-    for (size_t r = 0; r < filter; ++r) {
-      tap[r] = {static_cast<ptrdiff_t>(r * pixels * n), static_cast<ptrdiff_t>(r * filter * n)};
-    }
-    call.m = row.mr, call.n = n, call.rows = call.taps = filter;
-    call.row = tap.data();
-    call.step = static_cast<ptrdiff_t>(step), call.dilation = 1;
-    call.begin = 0, call.end = static_cast<ptrdiff_t>(pixels);
-    call.src = src.get(), call.src_pixel = n;
-    call.weights = weights.get(), call.channels = n;
+    call.x = {.count = m, .taps = filter, .step = static_cast<ptrdiff_t>(step), .begin = 0};
+    call.x.end = static_cast<ptrdiff_t>(pixels), call.x.src = static_cast<ptrdiff_t>(n);
+    call.y = {.count = 1, .taps = filter, .step = 1, .begin = 0, .end = static_cast<ptrdiff_t>(filter)};
+    call.y.src = static_cast<ptrdiff_t>(pixels * n);
+    call.n = n, call.planes = 1, call.plane = &plane;
+    call.src = src.get(), call.src_vector = n;
+    call.weights = weights.get(), call.multiplier = 1;
     call.out.c = dst.get(), call.out.ldc = n;
     call.out.epilogue = &nothing;
   }
   bool right() const {
-    for (size_t i = 0; i < call.m; ++i)
+    for (size_t i = 0; i < call.x.count; ++i)
       for (size_t c = 0; c < call.n; ++c) {
         float sum = 0;
         for (size_t r = 0; r < filter; ++r)
           for (size_t s = 0; s < filter; ++s) {
-            const size_t pixel = i * static_cast<size_t>(call.step) + s;
-            sum += call.src[static_cast<size_t>(tap[r].a) + pixel * call.src_pixel + c] *
-                   call.weights[static_cast<size_t>(tap[r].b) + s * call.channels + c];
+            const size_t pixel = i * static_cast<size_t>(call.x.step) + s;
+            sum += call.src[r * static_cast<size_t>(call.y.src) + pixel * call.n + c] *
+                   call.weights[(r * filter + s) * call.n + c];
           }
         if (sum != call.out.c[i * call.out.ldc + c]) return false;
       }
@@ -91,7 +89,7 @@ struct depthwise_tile {
   }
 
   size_t filter;
-  std::vector<quern::gemm_tap> tap;
+  quern::gemm_tap plane = {0, 0};
   aligned src = floats(0), weights = floats(0), dst = floats(0);
   quern::epilogue_f32 nothing = {.alpha = 1,
                                  .beta = 1,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// The depthwise microkernel, once, over a vector type; the contract is depthwise_f32 in kernel.h.
+// The depthwise microkernel with channels across the vector, once, over a vector type; the contract is
+// depthwise_f32 in kernel.h.
 //
-// MR pixels of NV vectors of channels stay in registers.  With TAPS and STEP known, a loaded pixel feeds
-// every tap of its row that reaches it; else each tap loads its own.  At the border of the image the same
-// code asks before every load.
+// MR pixels of a line stay in registers, of one vector of channels.  With the filter's width and step known, a
+// loaded pixel feeds every tap of its row that reaches it, and weights are loaded once a row.  Widths below MR
+// and the ends of a line take smaller strips, or one that overlaps the last and stores what is new.  Pixels on
+// padding are jumped over: no pixel is multiplied that is not there.
 #pragma once
 
 #include "epilogue.h"
@@ -13,92 +15,253 @@
 namespace quern {
 namespace {
 
-template <class V, int MR, int NV, int TAPS, int STEP, bool BORDER, bool PART>
-[[gnu::always_inline]] inline void strip(const depthwise_f32& d, size_t c, size_t last) {
-  constexpr size_t W = V::width;
-  const auto load = [last](const float* p, int j) __attribute__((always_inline)) {
-    return PART && j == NV - 1 ? V::load_part(p + j * W, last) : V::load(p + j * W);
-  };
-  V acc[MR][NV];
-  QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::zero();
-  for (size_t r = 0; r < d.rows; ++r) {
-    const float* weights = d.weights + d.row[r].b + c;
-    const ptrdiff_t pixel = static_cast<ptrdiff_t>(d.src_pixel),
-                    from = d.origin + d.row[r].a + static_cast<ptrdiff_t>(c);
-    if constexpr (TAPS > 0) {
-      V w[TAPS][NV];
-      QUERN_UNROLL for (int s = 0; s < TAPS; ++s) QUERN_UNROLL for (int j = 0; j < NV; ++j) w[s][j] =
-          load(weights + s * d.channels, j);
-      QUERN_UNROLL for (int x = 0; x < (MR - 1) * STEP + TAPS; ++x) {
-        if (BORDER && (x < d.begin || x >= d.end)) continue;
-        const float* p = d.src + (from + x * pixel);
-        V v[NV];
-        QUERN_UNROLL for (int j = 0; j < NV; ++j) v[j] = load(p, j);
-        QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (x >= s && (x - s) % STEP == 0 && (x - s) / STEP < MR)
-            QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[(x - s) / STEP][j] =
-                V::fma(v[j], w[s][j], acc[(x - s) / STEP][j]);
+// One vector of channels of a call.
+struct depthwise_column {
+  const float* src;  // input 0 of both axes
+  const float* weights;
+  float* dst;
+  const float* residual;
+  size_t channel, count;  // the first output channel; how many
+  size_t first, inputs;   // with a multiplier: input channel of src, how many of them
+};
+
+// How a vector of pixels is read: whole, its first `count` channels, or spread over a multiplier's outputs.
+enum class lanes { whole, part, spread };
+
+template <class V, lanes L>
+struct pixel_loader {
+  size_t count;
+  typename V::index index;
+
+  pixel_loader(const depthwise_f32& d, const depthwise_column& k) : count(L == lanes::spread ? k.inputs : k.count) {
+    if constexpr (L == lanes::spread) {
+      alignas(64) int32_t lane[V::width];
+      for (size_t i = 0; i < V::width; ++i) {
+        const size_t channel = i < k.count ? k.channel + i : k.channel;
+        lane[i] = static_cast<int32_t>(channel / d.multiplier - k.first);
       }
-    } else {
-      for (size_t s = 0; s < d.taps; ++s, weights += d.channels) {
-        const ptrdiff_t x = static_cast<ptrdiff_t>(s) * d.dilation;
-        V w[NV];
-        QUERN_UNROLL for (int j = 0; j < NV; ++j) w[j] = load(weights, j);
-        QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-          const ptrdiff_t input = x + i * d.step;
-          if (BORDER && (input < d.begin || input >= d.end)) continue;
-          const float* p = d.src + (from + input * pixel);
-          QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(load(p, j), w[j], acc[i][j]);
+      index = V::load_index(lane);
+    }
+  }
+  [[gnu::always_inline]] V operator()(const float* p) const {
+    if constexpr (L == lanes::whole) return V::load(p);
+    const V v = V::load_part(p, count);
+    if constexpr (L == lanes::spread) return V::permute(v, index);
+    return v;
+  }
+};
+
+// Pixel 0, 1, 2 ... of a row of them: every fourth from a pointer of its own.  The empty asm hides how they are
+// related, or the compiler makes a register for every one and spills.
+struct pixels {
+  const char* at;
+  ptrdiff_t s1, s3;
+  [[gnu::always_inline]] pixels(const float* p, ptrdiff_t pixel)
+      : at(reinterpret_cast<const char*>(p)), s1(pixel * ptrdiff_t(sizeof(float))), s3(3 * s1) {
+    __asm__("" : "+r"(s1), "+r"(s3));
+  }
+  [[gnu::always_inline]] const float* get(int x) const {
+    return reinterpret_cast<const float*>(at + (x % 4 == 3 ? s3 : x % 4 * s1));
+  }
+  [[gnu::always_inline]] void next(int x) {
+    if (x % 4 == 3) {
+      at += 4 * s1;
+      __asm__("" : "+r"(at));
+    }
+  }
+};
+
+// Adds T taps of a row to MR sums; p is input 0, inputs from `begin` to `end` exist.  STEP 0: any, inputs of
+// neighbouring outputs are `pixel` apart and `step` in number.
+// CHECK 0: all inputs exist.  1: all but some of the first and last T - 1.  2: any.
+template <class V, int MR, int T, int STEP, int CHECK, class Load>
+[[gnu::always_inline]] inline void add_taps(V (&acc)[MR], const Load& load, pixels p, const float* weights,
+                                            ptrdiff_t step, ptrdiff_t begin, ptrdiff_t end) {
+  V w[T];
+  QUERN_UNROLL for (int s = 0; s < T; ++s) w[s] = V::load(weights + s * V::width);
+  if constexpr (STEP > 0) {
+    constexpr int inputs = (MR - 1) * STEP + T;
+    QUERN_UNROLL for (int x = 0; x < inputs; p.next(x), ++x) {
+      if ((CHECK == 2 || (CHECK == 1 && x < T - 1)) && x < begin) continue;
+      if ((CHECK == 2 || (CHECK == 1 && x >= inputs - (T - 1))) && x >= end) continue;
+      if (T < STEP && x % STEP >= T) continue;
+      V v = load(p.get(x));
+      if constexpr (T > 1) V::hold(v);
+      QUERN_UNROLL for (int s = 0; s < T; ++s) if (x >= s && (x - s) % STEP == 0 && (x - s) / STEP < MR)
+          acc[(x - s) / STEP] = V::fma(v, w[s], acc[(x - s) / STEP]);
+    }
+  } else {
+    static_assert(T == 1);
+    ptrdiff_t x = 0;
+    QUERN_UNROLL for (int i = 0; i < MR; p.next(i), ++i, x += step) if (x >= begin && x < end) acc[i] =
+        V::fma(load(p.get(i)), w[0], acc[i]);
+  }
+}
+
+// `strips` strips of MR pixels from pixel x on, in every line; the first `skip` pixels are there already.
+template <class V, int MR, int TAPS, int STEP, int CHECK, lanes L>
+void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, size_t strips, size_t skip) {
+  const pixel_loader<V, L> load(d, k);
+  const epilogue_f32& e = *d.out.epilogue;
+  constexpr bool part = L != lanes::whole;
+  V bias = V::set1(-0.0f);
+  if (e.bias && e.clamp_only) bias = part ? V::load_part(e.bias + k.channel, k.count) : V::load(e.bias + k.channel);
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const bool plain = e.clamp_only && skip == 0, below = d.bounded_below, above = d.bounded_above;
+  const ptrdiff_t advance = MR * d.x.step;  // inputs from strip to strip
+  const ptrdiff_t taps = static_cast<ptrdiff_t>(TAPS ? TAPS : d.x.taps);
+  for (size_t y = 0; y < d.y.count; ++y) {
+    const ptrdiff_t line = static_cast<ptrdiff_t>(y) * d.y.step;
+    const ptrdiff_t first = line < d.y.begin ? d.y.begin - line : 0;
+    const ptrdiff_t most = static_cast<ptrdiff_t>(d.y.taps), left = d.y.end - line;
+    const ptrdiff_t rows = (left < most ? left : most) - first;
+    const float* src = k.src + ((line + first) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.step * d.x.src);
+    const float* const weights = k.weights + first * taps * static_cast<ptrdiff_t>(V::width);
+    ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x) * d.x.step,
+              end = d.x.end - static_cast<ptrdiff_t>(x) * d.x.step;
+    float* dst = k.dst + y * d.y.dst + x * d.out.ldc;
+    for (size_t i = 0; i < strips; ++i) {
+      V acc[MR];
+      QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
+      for (size_t t = 0; t < d.planes; ++t) {
+        const float* row = src + d.plane[t].a;
+        const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
+        for (ptrdiff_t r = 0; r < rows; ++r, row += d.y.src) {
+          if constexpr (TAPS > 0) {
+            add_taps<V, MR, TAPS, STEP, CHECK>(acc, load, {row, d.x.src}, w, 0, begin, end);
+            w += TAPS * V::width;
+          } else {
+            ptrdiff_t s = 0;
+            if constexpr (STEP > 0) {
+              for (; taps - s >= 4; s += 4, w += 4 * V::width)
+                add_taps<V, MR, 4, STEP, CHECK>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
+              if (taps - s >= 2) {
+                add_taps<V, MR, 2, STEP, CHECK>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
+                s += 2, w += 2 * V::width;
+              }
+            }
+            for (; s < taps; ++s, w += V::width)
+              add_taps<V, MR, 1, STEP, CHECK>(acc, load, {row + s * d.x.src, d.x.src * d.x.step}, w, d.x.step,
+                                              begin - s, end - s);
+          }
         }
       }
-    }
-  }
-
-  const epilogue_f32& e = *d.out.epilogue;
-  if (!e.clamp_only) {
-    alignas(64) float buffer[MR * NV * W];
-    QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j].store(
-        buffer + (i * NV + j) * W);
-    output_f32 out = d.out;
-    out.c += c, out.channel += c;
-    if (out.residual) out.residual += c;
-    finish<V>(out, MR, PART ? (NV - 1) * W + last : NV * W, buffer, NV * W);
-    return;
-  }
-  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-    const V bias = e.bias ? load(e.bias + d.out.channel + c, j) : V::set1(-0.0f);
-    QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-      const V y = V::min(upper, V::max(lower, acc[i][j] + bias));
-      float* p = d.out.c + static_cast<size_t>(i) * d.out.ldc + c + j * W;
-      if (PART && j == NV - 1)
-        y.store_part(p, last);
-      else
-        y.store(p);
+      if (plain) {
+        QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = acc[j] + bias;
+        if (below) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::max(lower, acc[j]);
+        if (above) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::min(upper, acc[j]);
+        pixels p(dst, static_cast<ptrdiff_t>(d.out.ldc));
+        QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
+          float* const to = const_cast<float*>(p.get(j));
+          if constexpr (part)
+            acc[j].store_part(to, k.count);
+          else
+            acc[j].store(to);
+        }
+      } else {
+        alignas(64) float buffer[MR * V::width];
+        QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j].store(buffer + j * V::width);
+        output_f32 out = d.out;
+        out.c = dst + skip * d.out.ldc, out.channel = k.channel;
+        if (k.residual) out.residual = k.residual + y * d.y.residual + (x + i * MR + skip) * d.out.ldr;
+        finish<V>(out, MR - skip, k.count, buffer + skip * V::width, V::width);
+      }
+      src += advance * d.x.src, begin -= advance, end -= advance, dst += MR * d.out.ldc;
     }
   }
 }
 
-template <class V, int MR, int NV, int TAPS, int STEP, bool BORDER>
-void channels(const depthwise_f32& d) {
+using depthwise_strip = void (*)(const depthwise_f32&, const depthwise_column&, size_t, size_t, size_t);
+
+// The strips that serve a vector of channels, by falling size.  Those of `checked` ones ask for every input; the
+// others may miss some of the first and last taps - 1.
+struct depthwise_strips {
+  size_t count;
+  size_t size[5];
+  bool checked[5];
+  depthwise_strip inside, edge[5];  // `inside` is of the first size, for strips without padding
+};
+
+template <class V, int STEP, lanes L, int... MR>
+constexpr depthwise_strips any_strips = {
+    sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, nullptr, {run_strips<V, MR, 0, STEP, 2, L>...}};
+
+// Strips of fewer pixels than the two that are made for the filter are those for any.
+template <class V, int TAPS, int STEP, int LONG, int SHORT>
+constexpr depthwise_strips made_strips = {
+    5,
+    {size_t{LONG}, size_t{SHORT}, 4, 2, 1},
+    {false, false, true, true, true},
+    run_strips<V, LONG, TAPS, STEP, 0, lanes::whole>,
+    {run_strips<V, LONG, TAPS, STEP, 1, lanes::whole>, run_strips<V, SHORT, TAPS, STEP, 1, lanes::whole>,
+     run_strips<V, 4, 0, STEP == 1, 2, lanes::whole>, run_strips<V, 2, 0, STEP == 1, 2, lanes::whole>,
+     run_strips<V, 1, 0, STEP == 1, 2, lanes::whole>}};
+
+// All lines of one vector of channels.
+inline void run_column(const depthwise_f32& d, const depthwise_column& k, const depthwise_strips& s) {
+  const size_t m = d.x.count, step = static_cast<size_t>(d.x.step);
+  const ptrdiff_t taps = static_cast<ptrdiff_t>(d.x.taps);
+  for (size_t x = 0; x < m;) {
+    const size_t rest = m - x;
+    size_t i = 0, strips = 1;
+    if (rest < s.size[0]) {
+      // The smallest that holds the rest and is not longer than the line; if there is none, the largest that fits.
+      while (i + 1 < s.count && (s.size[i] > m || s.size[i + 1] >= rest)) ++i;
+    }
+    size_t at = rest < s.size[i] ? m - s.size[i] : x;
+    const ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(at * step),
+                    end = d.x.end - static_cast<ptrdiff_t>(at * step),
+                    last = static_cast<ptrdiff_t>((s.size[i] - 1) * step);
+    depthwise_strip run = s.edge[i];
+    if (i == 0 && begin <= 0 && end >= last + taps && s.inside) {
+      run = s.inside;
+      strips = 1 + static_cast<size_t>(end - last - taps) / (s.size[0] * step);
+      if (strips > rest / s.size[0]) strips = rest / s.size[0];
+      if (strips == 0) strips = 1;
+    } else if (!s.checked[i] && !(begin < taps && end > last)) {
+      // More padding than a filter.
+      i = s.count - 1, at = x, run = s.edge[i];
+    }
+    run(d, k, at, strips, x - at);
+    x = at + strips * s.size[i];
+  }
+}
+
+// Runs `whole` on whole vectors of channels; the last one and multipliers take strips for any filter.
+template <class V>
+[[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole) {
   constexpr size_t W = V::width;
-  size_t c = 0;
-  for (; c + NV * W <= d.n; c += NV * W) strip<V, MR, NV, TAPS, STEP, BORDER, false>(d, c, W);
-  for (; c < d.n; c += W) strip<V, MR, 1, TAPS, STEP, BORDER, true>(d, c, d.n - c < W ? d.n - c : W);
+  static constexpr depthwise_strips part[] = {any_strips<V, 0, lanes::part, 7, 1>, any_strips<V, 1, lanes::part, 7, 1>};
+  static constexpr depthwise_strips spread[] = {any_strips<V, 0, lanes::spread, 7, 1>,
+                                                any_strips<V, 1, lanes::spread, 7, 1>};
+  const float* weights = d.weights;
+  for (size_t c = 0; c < d.n; c += W, weights += d.weights_vector) {
+    depthwise_column k = {};
+    k.count = d.n - c < W ? d.n - c : W;
+    k.channel = d.out.channel + c;
+    k.weights = weights;
+    k.dst = d.out.c + c / W * d.dst_vector;
+    k.residual = d.out.residual ? d.out.residual + c / W * d.residual_vector : nullptr;
+    k.first = k.channel / d.multiplier;
+    k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
+    const size_t input = k.first - d.input;
+    k.src = d.src + (d.origin + static_cast<ptrdiff_t>(input / W * d.src_vector + input % W));
+    run_column(d, k, d.multiplier > 1 ? spread[d.x.step == 1] : k.count < W ? part[d.x.step == 1] : whole);
+  }
 }
 
-// The instance for m pixels.  Only full strips have one that does not ask for the border: the others are
-// few, and code is to stay small.
-template <class V, int MR, int NV, int TAPS, int STEP>
-void pick_pixels(const depthwise_f32& d) {
-  if (d.m == MR) return channels<V, MR, NV, TAPS, STEP, true>(d);
-  if constexpr (MR > 1) pick_pixels<V, MR - 1, NV, TAPS, STEP>(d);
-}
-
-template <class V, int MR, int NV, int TAPS, int STEP>
+// For filters TAPS wide with a step of STEP.
+template <class V, int TAPS, int STEP, int LONG, int SHORT>
 void run_depthwise(const depthwise_f32& d) {
-  const ptrdiff_t inputs = (MR - 1) * d.step + static_cast<ptrdiff_t>(d.taps - 1) * d.dilation + 1;
-  if (d.m == MR && d.begin <= 0 && d.end >= inputs) return channels<V, MR, NV, TAPS, STEP, false>(d);
-  pick_pixels<V, MR, NV, TAPS, STEP>(d);
+  run_columns<V>(d, made_strips<V, TAPS, STEP, LONG, SHORT>);
+}
+
+// For any.
+template <class V, int... MR>
+void run_depthwise_any(const depthwise_f32& d) {
+  static constexpr depthwise_strips whole[] = {any_strips<V, 0, lanes::whole, MR...>,
+                                               any_strips<V, 1, lanes::whole, MR...>};
+  run_columns<V>(d, whole[d.x.step == 1]);
 }
 
 }  // namespace

@@ -85,22 +85,34 @@ struct copy_f32 {
 
 // ---- depthwise_f32 ----------------------------------------------------------------------------
 //
-//   C[i][c] = epilogue(sum over rows r, s < taps of
-//                        src[origin + row[r].a + (i * step + s * dilation) * src_pixel + c] *
-//                        weights[row[r].b + s * channels + c])
+//   C[y][x][c] = epilogue(sum over planes t, rows r < y.taps, s < x.taps of
+//                           src[origin + plane[t].a + (y * y.step + r) * y.src + (x * x.step + s) * x.src + c] *
+//                           weights[(plane[t].b + r * x.taps + s) * vector + c])
 //
-// for i < m <= mr pixels along x and c < n channels, any n.  Inputs i * step + s * dilation outside of
-// [begin, end) are padding: not read, not multiplied.  Sums run over r, then s, from zero.
+// for y < y.count, x < x.count and channels c < n, in vectors of row.vector: the next ones are src_vector,
+// weights_vector and dst_vector further on.  Inputs outside of [begin, end) of an axis are padding: not read,
+// not multiplied.  Sums run over t, r, s from zero.  Output channel k = out.channel + c reads input channel
+// k / multiplier; src is where channel `input` lies, which begins a vector.
+struct depthwise_axis {
+  size_t count, taps;
+  ptrdiff_t step, begin, end;
+  ptrdiff_t src;         // elements from input to input
+  size_t dst, residual;  // from output to output; of x: out.ldc and out.ldr
+};
+
 struct depthwise_f32 {
-  size_t m, n, rows, taps;
-  const gemm_tap* row;
-  ptrdiff_t step, dilation, begin, end;
+  depthwise_axis x, y;
+  size_t n, planes;
+  const gemm_tap* plane;
   const float* src;
   ptrdiff_t origin;  // of input 0, which may itself be padding and lie before src
-  size_t src_pixel;
+  size_t input, src_vector;
   const float* weights;
-  size_t channels;
+  size_t weights_vector;
+  size_t multiplier;
   output_f32 out;  // rows are pixels
+  size_t dst_vector, residual_vector;
+  bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
 };
 
 // ---- reference --------------------------------------------------------------------------------

@@ -23,10 +23,16 @@ using test::guarded;
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float canary = -77.25f;
 
-// A strip of pixels along x: m outputs, whose inputs exist from `first` on, `count` of them.
-struct strip {
-  size_t m, n, rows, taps;
-  ptrdiff_t step, dilation, first, count;
+// An axis of a call: `count` outputs, whose inputs exist from `first` on, `inputs` of them.
+struct axis {
+  size_t count, taps;
+  ptrdiff_t step, first, inputs;
+};
+
+struct window {
+  axis x, y;
+  size_t planes, n, multiplier;
+  bool blocked;  // vectors of channels lie apart from each other
 };
 
 class depthwise : public testing::TestWithParam<size_t> {
@@ -40,89 +46,130 @@ class depthwise : public testing::TestWithParam<size_t> {
   }
   const kernel& row() const { return kernel_at(GetParam()); }
 
-  // Integers, `count` runs of n, `stride` apart, NaN between them.
-  guarded<float> fill(size_t count, size_t n, size_t stride, edge side) {
-    guarded<float> memory(count ? (count - 1) * stride + n : 0, side);
-    std::fill(memory.begin(), memory.end(), nan);
-    for (size_t i = 0; i < count; ++i)
-      for (size_t j = 0; j < n; ++j) memory[i * stride + j] = dice_.integer(-4, 4);
-    return memory;
+  // Integers in pixels of `n` channels, NaN between them: side by side, or vector by vector.
+  struct operand {
+    guarded<float> memory;
+    size_t n, pixel, vector;  // elements from pixel to pixel, from vector to vector
+    size_t width;
+    size_t at(size_t i, size_t c) const { return i * pixel + c / width * vector + c % width; }
+  };
+  operand fill(size_t count, size_t n, bool blocked, edge side, bool empty = false) {
+    const size_t w = static_cast<size_t>(row().vector), vectors = (n + w - 1) / w;
+    const size_t pixel = (blocked ? w : n) + gap(), vector = blocked ? count * pixel + gap() : w;
+    const size_t last = blocked ? (vectors - 1) * vector + n - (vectors - 1) * w : n;
+    operand o{guarded<float>(count ? (count - 1) * pixel + last : 0, side), n, pixel, vector, w};
+    std::fill(o.memory.begin(), o.memory.end(), empty ? canary : nan);
+    for (size_t i = 0; i < count && !empty; ++i)
+      for (size_t c = 0; c < n; ++c) o.memory[o.at(i, c)] = dice_.integer(-4, 4);
+    return o;
   }
   size_t gap() { return static_cast<size_t>(dice_.from(0, 3)); }
 
-  testing::AssertionResult check(const strip& s, edge side) {
-    const size_t inputs = static_cast<size_t>(s.count), pixel = s.n + gap(), channels = s.n + gap();
-    const guarded<float> src = fill(s.rows * inputs, s.n, pixel, side);
-    const guarded<float> weights = fill(s.rows * s.taps, s.n, channels, side);
-    const size_t dst_pixel = s.n + gap(), residual_pixel = s.n + gap(), channel = gap();
-    const guarded<float> residual = fill(s.m, s.n, residual_pixel, side);
-    const guarded<float> bias = fill(1, channel + s.n, 0, side), scale = fill(1, channel + s.n, 0, side);
-    guarded<float> dst((s.m - 1) * dst_pixel + s.n, side);
-    std::fill(dst.begin(), dst.end(), canary);
+  static depthwise_axis of(const axis& a, size_t pixels) {
+    return {a.count, a.taps, a.step, a.first, a.first + a.inputs, static_cast<ptrdiff_t>(pixels), 0, 0};
+  }
 
-    epilogue_f32 e = test::plain_epilogue(QUERN_RELU, 0, 0);
-    e.bias = dice_.one_in(3) ? nullptr : bias.data();
+  testing::AssertionResult check(const window& s, edge side) {
+    const size_t w = static_cast<size_t>(row().vector), vectors = (s.n + w - 1) / w;
+    const size_t wide = static_cast<size_t>(s.x.inputs), high = static_cast<size_t>(s.y.inputs);
+    // The first channel of the call and of src.
+    const size_t channel = s.multiplier > 1 ? gap() * w : gap(), input = channel / s.multiplier / w * w;
+    const size_t inputs = (channel + s.n - 1) / s.multiplier - (s.multiplier > 1 ? input : channel) + 1;
+    const operand src = fill(s.planes * high * wide, inputs, s.blocked, side);
+    const operand weights = fill(s.planes * s.y.taps * s.x.taps * vectors, w, false, side);
+    const size_t outputs = s.x.count * s.y.count;
+    const operand residual = fill(outputs, s.n, s.blocked, side);
+    operand dst = fill(outputs, s.n, s.blocked, side, true);
+    const operand bias = fill(1, channel + s.n, false, side), scale = fill(1, channel + s.n, false, side);
+
+    epilogue_f32 e = test::plain_epilogue(QUERN_CLAMP, -5, 60);
+    e.bias = dice_.one_in(3) ? nullptr : bias.memory.data();
     e.clamp_only = dice_.one_in(2);
     e.lower = -5, e.upper = 60;
-    if (!e.clamp_only) e.scale = scale.data(), e.residual = QUERN_RESIDUAL_BEFORE;
+    if (!e.clamp_only) e.scale = scale.memory.data(), e.residual = QUERN_RESIDUAL_BEFORE;
 
-    std::vector<gemm_tap> rows(s.rows);
-    for (size_t r = 0; r < s.rows; ++r)
-      rows[r] = {static_cast<ptrdiff_t>((s.rows - 1 - r) * inputs * pixel),
-                 static_cast<ptrdiff_t>(r * s.taps * channels)};
+    std::vector<gemm_tap> planes(s.planes);
+    for (size_t t = 0; t < s.planes; ++t)
+      planes[t] = {static_cast<ptrdiff_t>((s.planes - 1 - t) * high * wide * src.pixel),
+                   static_cast<ptrdiff_t>(t * s.y.taps * s.x.taps)};
     depthwise_f32 d = {};
-    d.m = s.m, d.n = s.n, d.rows = s.rows, d.taps = s.taps, d.row = rows.data();
-    d.step = s.step, d.dilation = s.dilation, d.begin = s.first, d.end = s.first + s.count;
-    d.src = src.data(), d.origin = -s.first * static_cast<ptrdiff_t>(pixel), d.src_pixel = pixel;
-    d.weights = weights.data(), d.channels = channels;
-    d.out.c = dst.data(), d.out.ldc = dst_pixel;
+    d.x = of(s.x, src.pixel), d.y = of(s.y, wide * src.pixel);
+    d.y.dst = s.x.count * dst.pixel, d.y.residual = s.x.count * residual.pixel;
+    d.n = s.n, d.planes = s.planes, d.plane = planes.data();
+    d.src = src.memory.data(), d.src_vector = src.vector;
+    d.origin = -s.x.first * static_cast<ptrdiff_t>(src.pixel) - s.y.first * static_cast<ptrdiff_t>(wide * src.pixel);
+    d.input = s.multiplier > 1 ? input : channel, d.multiplier = s.multiplier;
+    // Weights of a vector lie together: [vector][tap][lane].
+    std::vector<float> packed(s.planes * s.y.taps * s.x.taps * vectors * w);
+    const size_t taps = s.planes * s.y.taps * s.x.taps;
+    for (size_t i = 0; i < taps * vectors; ++i)
+      for (size_t c = 0; c < w; ++c) packed[i * w + c] = weights.memory[weights.at(i, c)];
+    guarded<float> exact(packed.size(), side);
+    std::copy(packed.begin(), packed.end(), exact.begin());
+    d.weights = exact.data(), d.weights_vector = taps * w;
+    d.out.c = dst.memory.data(), d.out.ldc = dst.pixel, d.dst_vector = dst.vector;
     d.out.epilogue = &e, d.out.channel = channel;
-    d.out.residual = e.residual ? residual.data() : nullptr, d.out.ldr = residual_pixel;
+    d.out.residual = e.residual ? residual.memory.data() : nullptr;
+    d.out.ldr = residual.pixel, d.residual_vector = residual.vector;
+    d.bounded_below = d.bounded_above = true;
     row().depthwise(d);
 
-    for (size_t i = 0; i < s.m; ++i)
-      for (size_t c = 0; c < dst_pixel && i * dst_pixel + c < dst.size(); ++c) {
-        float want = canary;
-        if (c < s.n) {
-          want = 0;
-          for (size_t r = 0; r < s.rows; ++r)
-            for (size_t t = 0; t < s.taps; ++t) {
-              const ptrdiff_t x = static_cast<ptrdiff_t>(i) * s.step + static_cast<ptrdiff_t>(t) * s.dilation - s.first;
-              if (x >= 0 && x < s.count)
-                want += src[static_cast<size_t>(rows[r].a) + static_cast<size_t>(x) * pixel + c] *
-                        weights[static_cast<size_t>(rows[r].b) + t * channels + c];
-            }
-          if (e.scale) want *= scale[channel + c];
-          if (e.bias) want += bias[channel + c];
-          if (e.residual) want += residual[i * residual_pixel + c];
-          want = e.clamp_only ? std::min(e.upper, std::max(e.lower, want)) : std::max(0.0f, want);
+    std::vector<float> want(dst.memory.size(), canary);
+    for (size_t i = 0; i < outputs; ++i)
+      for (size_t c = 0; c < s.n; ++c) {
+        float sum = 0;
+        const ptrdiff_t x0 = static_cast<ptrdiff_t>(i % s.x.count) * s.x.step - s.x.first,
+                        y0 = static_cast<ptrdiff_t>(i / s.x.count) * s.y.step - s.y.first;
+        for (size_t tap = 0; tap < taps; ++tap) {
+          const size_t u = tap % s.x.taps, v = tap / s.x.taps % s.y.taps, t = tap / s.x.taps / s.y.taps;
+          const ptrdiff_t x = x0 + static_cast<ptrdiff_t>(u), y = y0 + static_cast<ptrdiff_t>(v);
+          if (x < 0 || x >= s.x.inputs || y < 0 || y >= s.y.inputs) continue;
+          const size_t pixel = ((s.planes - 1 - t) * high + static_cast<size_t>(y)) * wide + static_cast<size_t>(x);
+          sum += src.memory[src.at(pixel, (channel + c) / s.multiplier - d.input)] *
+                 packed[(c / w * taps + tap) * w + c % w];
         }
-        if (dst[i * dst_pixel + c] != want)
-          return testing::AssertionFailure()
-                 << row().name << " m " << s.m << " n " << s.n << " rows " << s.rows << " taps " << s.taps << " step "
-                 << s.step << " dilation " << s.dilation << " inputs " << s.first << " + " << s.count << ": pixel " << i
-                 << " channel " << c << " is " << dst[i * dst_pixel + c] << ", must be " << want;
+        if (e.scale) sum *= scale.memory[channel + c];
+        if (e.bias) sum += bias.memory[channel + c];
+        if (e.residual) sum += residual.memory[residual.at(i, c)];
+        want[dst.at(i, c)] = std::min(e.upper, std::max(e.lower, sum));
       }
+    for (size_t i = 0; i < want.size(); ++i)
+      if (dst.memory[i] != want[i])
+        return testing::AssertionFailure()
+               << row().name << " x " << text(s.x) << " y " << text(s.y) << " planes " << s.planes << " n " << s.n
+               << " multiplier " << s.multiplier << (s.blocked ? " blocked" : "") << ": element " << i << " is "
+               << dst.memory[i] << ", must be " << want[i];
     return testing::AssertionSuccess();
+  }
+
+  static std::string text(const axis& a) {
+    return std::to_string(a.count) + " taps " + std::to_string(a.taps) + " step " + std::to_string(a.step) +
+           " inputs " + std::to_string(a.first) + " + " + std::to_string(a.inputs);
+  }
+
+  // The image holds all inputs, or begins or ends among them, or both, or lies beside them.
+  axis some(size_t count, size_t taps, ptrdiff_t step) {
+    axis a = {count, taps, step, 0, 0};
+    const ptrdiff_t last = static_cast<ptrdiff_t>(count - 1) * step + static_cast<ptrdiff_t>(taps ? taps - 1 : 0);
+    a.first = dice_.one_in(2) ? 0 : dice_.from(-1, last + 2);
+    a.inputs = dice_.one_in(2) ? std::max<ptrdiff_t>(0, last + 1 - a.first) : dice_.from(0, last + 1);
+    return a;
   }
 
   test::dice dice_{1};
 };
 
 TEST_P(depthwise, is_exact_on_small_integers_between_guard_pages) {
-  const size_t w = static_cast<size_t>(row().vector), nr = static_cast<size_t>(row().nr);
-  for (size_t m = 1; m <= static_cast<size_t>(row().mr); ++m)
-    for (size_t n : {size_t{1}, w - 1, w, w + 1, nr - 1, nr, nr + 1, nr + w, 2 * nr + w + 3})
-      for (int i = 0; i < 40; ++i) {
-        strip s = {.m = m, .n = n, .rows = static_cast<size_t>(dice_.from(0, 3))};
-        s.taps = static_cast<size_t>(row().taps ? row().taps : dice_.from(0, 6));
-        s.step = row().taps ? row().step : dice_.from(1, 3);
-        s.dilation = row().taps ? 1 : dice_.from(1, 3);
-        const ptrdiff_t last = static_cast<ptrdiff_t>(m - 1) * s.step +
-                               std::max<ptrdiff_t>(0, static_cast<ptrdiff_t>(s.taps) - 1) * s.dilation;
-        // The image holds all inputs, or begins or ends among them, or both, or lies beside them.
-        s.first = dice_.one_in(2) ? 0 : dice_.from(-1, last + 2);
-        s.count = dice_.one_in(2) ? std::max<ptrdiff_t>(0, last + 1 - s.first) : dice_.from(0, last + 1);
+  const size_t w = static_cast<size_t>(row().vector), mr = static_cast<size_t>(row().mr);
+  for (size_t m = 1; m <= 3 * mr + 1; ++m)
+    for (size_t n : {size_t{1}, w - 1, w, w + 1, 3 * w + 3})
+      for (int i = 0; i < 5; ++i) {
+        window s = {.planes = static_cast<size_t>(dice_.from(0, 2)), .n = n, .multiplier = 1};
+        s.x = some(m, static_cast<size_t>(row().taps ? row().taps : dice_.from(0, 9)),
+                   row().taps ? row().step : dice_.from(1, 4));
+        s.y = some(static_cast<size_t>(dice_.from(1, 3)), static_cast<size_t>(dice_.from(0, 4)), dice_.from(1, 3));
+        s.blocked = dice_.one_in(2);
+        if (!row().taps && dice_.one_in(3)) s.multiplier = static_cast<size_t>(dice_.from(2, 5)), s.blocked = false;
         ASSERT_TRUE(check(s, dice_.one_in(2) ? edge::front : edge::back));
       }
 }

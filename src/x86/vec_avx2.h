@@ -72,6 +72,18 @@ struct vec {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
   }
 
+  // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
+  [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
+
+  // Lanes of a vector by number.
+  struct index {
+    __m256i v;
+  };
+  [[gnu::always_inline]] static index load_index(const int32_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+  }
+  [[gnu::always_inline]] static vec permute(vec a, index i) { return {_mm256_permutevar8x32_ps(a.v, i.v)}; }
+
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
     transpose8_avx2(src, src_row, dst, dst_row);
