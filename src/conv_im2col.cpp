@@ -52,23 +52,28 @@ bool pointwise(const geometry& g) {
 
 uint32_t flags_of(const quern_problem& p, const geometry& g) {
   uint32_t f = 0;
-  if (g.dst[1] == 1 && (!p.epilogue.residual || g.residual[1] == 1)) f |= channels_across;
   const int64_t out_step = g.phases(2);
-  if (!(f & channels_across) && (out_step * g.dst[4] != 1 || (p.epilogue.residual && out_step * g.residual[4] != 1)))
-    f |= scattered;
-  if (pointwise(g) && (f & channels_across ? g.src[1] == 1 : (g.src[4] == 1 && g.stride[2] == 1))) f |= in_place;
+  // Tiles go straight to where they belong, and take the residual from there, where that is dense across them.
+  const auto fits = [&](const int64_t* stride, int64_t block) {
+    return f & channels_across ? channels_dense(stride, block) : block == 1 && out_step * stride[4] == 1;
+  };
+  if (channels_dense(g.dst, g.dst_block) || g.dst_block != 1) f |= channels_across;
+  if (!fits(g.dst, g.dst_block) || (p.epilogue.residual && !fits(g.residual, g.residual_block))) f |= scattered;
+  const bool image_fits =
+      f & channels_across ? channels_dense(g.src, g.src_block) : g.src_block == 1 && g.src[4] == 1 && g.stride[2] == 1;
+  if (pointwise(g) && image_fits) f |= in_place;
   return f;
 }
 
 struct extent {
-  int64_t k, pixels;  // of the largest phase
+  int64_t k, pixels, width;  // of the largest phase
 };
 
 extent extent_of(const geometry& g) {
   const phase ph = phase_of(g, 0);
   int64_t taps = ph.taps();
   for (int64_t f = 1; f < g.phases(); ++f) taps = std::max(taps, phase_of(g, f).taps());
-  return {taps * g.c, ph.outputs()};
+  return {taps * g.c, ph.outputs(), ph.w.out_count};
 }
 
 }  // namespace
@@ -77,7 +82,6 @@ namespace im2col_driver {
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  if (const refusal why = refuse_blocked(p)) return why;
   return geometry_of(p).refuse_phases();
 }
 
@@ -95,8 +99,12 @@ static double compute_cycles(const geometry& g, const kernel& row, const blockin
   // Packing writes every element once per block of channels: about a vector of four in two cycles, more
   // where layouts cross.
   if (!(b.word[flags] & in_place)) {
-    const bool straight = across ? g.src[1] == 1 : (g.src[4] == 1 && g.stride[2] == 1);
-    cycles += k * double(x.pixels) * b.word[channel_blocks] * (straight ? 0.25 : 0.75);
+    const bool straight = across ? channels_dense(g.src, g.src_block) || g.src_block != 1
+                                 : (g.src_block == 1 && g.src[4] == 1 && g.stride[2] == 1);
+    // And what each piece of a line takes at every tap, or filter row where taps merge.
+    const double piece = double(std::clamp<int64_t>(x.width, 1, across ? x.width + 1 : row.nr));
+    const double taps = k / double(std::max<int64_t>(1, across && straight ? g.c * g.filter[2] : g.c));
+    cycles += double(x.pixels) * double(b.word[channel_blocks]) * (k * (straight ? 0.25 : 0.75) + 50 * taps / piece);
   }
   if (b.word[flags] & scattered) cycles += double(rows * columns);
   return cycles * double(g.n * g.groups * g.phases());
@@ -183,7 +191,7 @@ struct block {
   const im2col& matrix;
   const epilogue_f32& epilogue;
   const float* weights;  // of this group and phase
-  float* dst;            // of this image and group, first pixel of the phase
+  float* dst;            // of this image, first pixel of the phase, channel 0
   const float* residual;
   int64_t channel;         // the group's first
   range pixels, channels;  // channels in tiles
@@ -203,10 +211,48 @@ int64_t image_offset(const phase& ph, const int64_t* stride, int64_t p) {
   return d * ph.d.in_step * stride[2] + y * ph.h.in_step * stride[3] + x * ph.w.in_step * stride[4];
 }
 
+// Calls visit(first of them, run) for the pixels [pixel, pixel + count) of a tensor, line by line.
+template <class Float, class Visit>
+void pixel_runs(const phase& ph, Float* base, const int64_t* stride, int64_t channel_block, int64_t pixel,
+                int64_t count, Visit visit) {
+  for (int64_t p = pixel; p < pixel + count;) {
+    const int64_t n = std::min(pixel + count, (p / ph.w.out_count + 1) * ph.w.out_count) - p;
+    const pixel_run<Float> run = {base + pixel_offset(ph, stride, p), n, ph.w.out_step * stride[4], stride[1],
+                                  channel_block};
+    visit(p - pixel, run);
+    p += n;
+  }
+}
+
+// A tile that does not lie dense in dst is made in the workspace and sown from there.
+void gemm_scattered(const block& b, const gemm_f32& call, int64_t pixel) {
+  const kernel& row = b.j.row;
+  const bool down = call.out.channels_are_rows;
+  const int64_t pixels = int64_t(down ? call.n : call.m), first = int64_t(call.out.channel);
+  const range channels = {first, first + int64_t(down ? call.m : call.n)};
+  const int64_t to_pixel = down ? 1 : row.nr, to_channel = down ? row.nr : 1;
+  float* sums = b.workspace + (b.j.blocks.workspace_bytes / 4 - uint64_t(2 * row.mr * row.nr)) / 16 * 16;
+  float* addends = sums + row.mr * row.nr;
+  gemm_f32 tile = call;
+  tile.out.c = sums, tile.out.ldc = row.nr;
+  if (b.residual) {
+    pixel_runs(b.ph, b.residual, b.g.residual, b.g.residual_block, pixel, pixels,
+               [&](int64_t i, const pixel_run<const float>& run) {
+                 gather(row, run, channels, addends + i * to_pixel, to_pixel, to_channel);
+               });
+    tile.out.residual = addends, tile.out.ldr = row.nr;
+  }
+  row.gemm(tile);
+  pixel_runs(b.ph, b.dst, b.g.dst, b.g.dst_block, pixel, pixels, [&](int64_t i, const pixel_run<float>& run) {
+    scatter(row, sums + i * to_pixel, to_pixel, to_channel, channels, run);
+  });
+}
+
 void run_across(const block& b) {
   const kernel& row = b.j.row;
   const weight_panels panels = {b.g, row.nr, row.vector};
-  const bool reads_image = b.j.blocks.word[flags] & in_place;
+  const int64_t f = b.j.blocks.word[flags];
+  const bool reads_image = f & in_place;
   const int64_t kc = b.j.blocks.word[k_block];
   const gemm_tap tap = {0, 0};
   int64_t k0 = 0;
@@ -235,10 +281,14 @@ void run_across(const block& b) {
         for (int64_t i = 0; i < tiles.tiles; ++i) {
           const int64_t first = tiles.begin(i);
           tile.m = tiles.rows(i);
-          tile.a = reads_image ? b.matrix.image + from + first * lda + ks.begin
+          tile.a = reads_image ? b.matrix.group_image() + from + first * lda + ks.begin
                                : b.workspace + (p - b.pixels.begin + first) * lda;
-          tile.out.c = b.dst + to + first * int64_t(tile.out.ldc) + panel * row.nr;
-          if (b.residual) tile.out.residual = b.residual + add + first * int64_t(tile.out.ldr) + panel * row.nr;
+          if (f & scattered) {
+            gemm_scattered(b, tile, p + first);
+            continue;
+          }
+          tile.out.c = b.dst + to + first * int64_t(tile.out.ldc) + tile.out.channel;
+          if (b.residual) tile.out.residual = b.residual + add + first * int64_t(tile.out.ldr) + tile.out.channel;
           row.gemm(tile);
         }
         p = end;
@@ -246,27 +296,6 @@ void run_across(const block& b) {
     }
     k0 += kc;
   } while (k0 < b.k);
-}
-
-// A tile whose pixels are not neighbours in dst is made in the workspace and sown from there.
-void gemm_scattered(const block& b, const gemm_f32& call, int64_t pixel, int64_t channel_offset) {
-  const kernel& row = b.j.row;
-  float* sums = b.workspace + (b.j.blocks.workspace_bytes / 4 - uint64_t(2 * row.mr * row.nr)) / 16 * 16;
-  float* addends = sums + row.mr * row.nr;
-  gemm_f32 tile = call;
-  tile.out.c = sums, tile.out.ldc = row.nr;
-  if (b.residual) {
-    for (size_t c = 0; c < call.m; ++c)
-      for (size_t i = 0; i < call.n; ++i)
-        addends[c * row.nr + i] = b.residual[pixel_offset(b.ph, b.g.residual, pixel + int64_t(i)) +
-                                             (channel_offset + int64_t(c)) * b.g.residual[1]];
-    tile.out.residual = addends, tile.out.ldr = row.nr;
-  }
-  row.gemm(tile);
-  for (size_t c = 0; c < call.m; ++c)
-    for (size_t i = 0; i < call.n; ++i)
-      b.dst[pixel_offset(b.ph, b.g.dst, pixel + int64_t(i)) + (channel_offset + int64_t(c)) * b.g.dst[1]] =
-          sums[c * row.nr + i];
 }
 
 void run_down(const block& b) {
@@ -303,14 +332,15 @@ void run_down(const block& b) {
         const int64_t panel = (p - b.pixels.begin) / row.nr, inside = (p - b.pixels.begin) % row.nr;
         const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr, (p / b.line + 1) * b.line});
         tile.n = end - p;
-        tile.b = reads_image ? b.matrix.image + image_offset(b.ph, b.g.src, p) + ks.begin * b.g.src[1]
+        tile.b = reads_image ? b.matrix.group_image() + image_offset(b.ph, b.g.src, p) + ks.begin * b.g.src[1]
                              : b.workspace + panel * row.nr * ks.count() + inside;
         if (f & scattered) {
-          gemm_scattered(b, tile, p, channel);
+          gemm_scattered(b, tile, p);
         } else {
-          tile.out.c = b.dst + pixel_offset(b.ph, b.g.dst, p) + channel * b.g.dst[1];
+          tile.out.c = b.dst + pixel_offset(b.ph, b.g.dst, p) + int64_t(tile.out.channel) * b.g.dst[1];
           if (b.residual)
-            tile.out.residual = b.residual + pixel_offset(b.ph, b.g.residual, p) + channel * b.g.residual[1];
+            tile.out.residual =
+                b.residual + pixel_offset(b.ph, b.g.residual, p) + int64_t(tile.out.channel) * b.g.residual[1];
           row.gemm(tile);
         }
         p = end;
@@ -338,11 +368,9 @@ void run(const job& j, const execution& e) {
     const phase ph = phase_of(g, f);
     const range pixels = {pixel * word[pixel_block], std::min<int64_t>(ph.outputs(), (pixel + 1) * word[pixel_block])};
     if (pixels.begin >= pixels.end) return;
-    const float* image = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
-    const im2col matrix = {g, ph, j.row, image};
+    const im2col matrix = {g, ph, j.row, static_cast<const float*>(e.args.src) + n * g.src[0], group * g.c};
     const auto begin = [&](const int64_t* stride) {
-      return n * stride[0] + group * g.k * stride[1] + ph.d.out_begin * stride[2] + ph.h.out_begin * stride[3] +
-             ph.w.out_begin * stride[4];
+      return n * stride[0] + ph.d.out_begin * stride[2] + ph.h.out_begin * stride[3] + ph.w.out_begin * stride[4];
     };
     const block b = {
         .j = j,

@@ -21,33 +21,58 @@ void copy_straight(const copy_f32& c) {
   }
 }
 
-// Source rows run down the destination: squares of 8 by 8, so that both sides move whole cache lines.
+// Source rows run down the destination: squares of 8 by 8, so that both sides move whole cache lines.  The last
+// ones of a side of 8 or more lie over their neighbours.
 template <class V>
 void copy_transposed(const copy_f32& c) {
-  size_t i = 0;
-  for (; i + 8 <= c.rows; i += 8) {
+  for (size_t i = 0; i < c.rows; i = i + 8 < c.rows ? (i + 16 <= c.rows ? i + 8 : c.rows - 8) : c.rows) {
     size_t j = 0;
     for (; j + 8 <= c.cols; j += 8)
       V::transpose8(c.src + i + j * c.src_col, c.src_col, c.dst + i * c.dst_row + j, c.dst_row);
+    if (j < c.cols && c.cols >= 8) {
+      j = c.cols - 8;
+      V::transpose8(c.src + i + j * c.src_col, c.src_col, c.dst + i * c.dst_row + j, c.dst_row);
+      j = c.cols;
+    }
     for (; j < c.cols; ++j)
       for (size_t r = 0; r < 8; ++r) c.dst[(i + r) * c.dst_row + j] = c.src[i + r + j * c.src_col];
   }
-  for (; i < c.rows; ++i)
-    for (size_t j = 0; j < c.cols; ++j) c.dst[i * c.dst_row + j] = c.src[i + j * c.src_col];
+}
+
+// Strides that are common enough to let the compiler make shuffles of them.
+template <size_t STRIDE>
+void copy_every(const copy_f32& c) {
+  for (size_t i = 0; i < c.rows; ++i) {
+    const float* __restrict src = c.src + i * c.src_row;
+    float* __restrict dst = c.dst + i * c.dst_row;
+    for (size_t j = 0; j < c.cols; ++j) dst[j] = src[STRIDE * j];
+  }
+}
+
+// A few planes into pixels of as many channels.
+template <size_t COLS>
+void interleave(const copy_f32& c) {
+  const float* __restrict src = c.src;
+  float* __restrict dst = c.dst;
+  const size_t rows = c.rows, step = c.src_col;
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < COLS; ++j) dst[COLS * i + j] = src[i + j * step];
 }
 
 template <class V>
 void copy(const copy_f32& c) {
   if (c.src_col == 1) return copy_straight<V>(c);
-  if (c.src_row == 1 && c.rows >= 8) return copy_transposed<V>(c);
-  // Stride 2 is common enough to let the compiler make shuffles of it.
+  if (c.src_row == 1 && c.rows >= 8 && c.cols >= 8) return copy_transposed<V>(c);
+  if (c.src_row == 1 && c.dst_row == c.cols && c.cols == 2) return interleave<2>(c);
+  if (c.src_row == 1 && c.dst_row == c.cols && c.cols == 3) return interleave<3>(c);
+  if (c.src_row == 1 && c.dst_row == c.cols && c.cols == 4) return interleave<4>(c);
+  if (c.src_col == 2) return copy_every<2>(c);
+  if (c.src_col == 3) return copy_every<3>(c);
+  if (c.src_col == 4) return copy_every<4>(c);
   for (size_t i = 0; i < c.rows; ++i) {
     const float* src = c.src + i * c.src_row;
     float* dst = c.dst + i * c.dst_row;
-    if (c.src_col == 2)
-      for (size_t j = 0; j < c.cols; ++j) dst[j] = src[2 * j];
-    else
-      for (size_t j = 0; j < c.cols; ++j) dst[j] = src[j * c.src_col];
+    for (size_t j = 0; j < c.cols; ++j) dst[j] = src[j * c.src_col];
   }
 }
 

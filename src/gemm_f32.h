@@ -30,8 +30,9 @@ void tile(const gemm_f32& g) {
 
   const size_t ldb = g.ldb;
   // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
-  // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).
-  const size_t ahead = 8192 / (sizeof(float) * NV * W) * ldb;
+  // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
+  // planes apart: so far ahead there is nothing but misses of the TLB.
+  const size_t ahead = ldb > NV * W ? 0 : 8192 / (sizeof(float) * NV * W) * ldb;
   for (size_t t = 0; t < g.taps; ++t) {
     // Row i is at base i / 5 plus 0 to 4 strides: three bases and two strides address 15 rows.  The
     // empty asm hides their relation, or the compiler makes a register for every row and spills.

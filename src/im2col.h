@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-#include "geometry.h"
-#include "kernel.h"
+#include "pixels.h"
 
 namespace quern {
 
@@ -15,7 +14,10 @@ struct im2col {
   const geometry& g;
   const phase& ph;
   const kernel& row;
-  const float* image;  // of this batch element and group
+  const float* image;  // of this batch element, channel 0
+  int64_t channel;     // the group's first
+
+  const float* group_image() const { return image + g.src_channel(channel); }
 
   // Block [pixels] x [ks] to `to`, one of the two strides being 1.  Pixels count d h w with w fastest,
   // ks taps, then channels.
@@ -34,7 +36,8 @@ struct im2col {
     const range td = ph.d.taps_at(d), th = ph.h.taps_at(y);
     const int64_t run = ph.w.taps * g.c;  // of one filter row
     // A filter row over a dense NHWC image is one run of s * c floats where all of it is on the image.
-    const bool merge = g.groups == 1 && g.src[1] == 1 && g.src[4] == g.c && ph.w.tap_step == 1 && ph.w.taps > 1;
+    const bool merge =
+        g.groups == 1 && channels_dense(g.src, g.src_block) && g.src[4] == g.c && ph.w.tap_step == 1 && ph.w.taps > 1;
     range inside = {xs.begin, xs.begin};
     if (merge) {
       const range first = ph.w.outputs_of(0, xs), last = ph.w.outputs_of(ph.w.taps - 1, xs);
@@ -52,37 +55,39 @@ struct im2col {
       }
       if (inside.count()) {
         const range part = {std::max(ks.begin, r * run), std::min(ks.end, (r + 1) * run)};
-        move(source + part.begin - r * run, 0, inside, part, 1, xs.begin, ks.begin, to, to_pixel, to_k);
+        move({source, {part.begin - r * run, part.end - r * run}, 0}, inside, part, xs.begin, ks.begin, to, to_pixel,
+             to_k);
       }
       for (int64_t u = 0; u < ph.w.taps; ++u) {
         const int64_t begin = r * run + u * g.c;
         const range part = {std::max(ks.begin, begin), std::min(ks.end, begin + g.c)};
         if (part.begin >= part.end) continue;
         const range on = ph.w.outputs_of(u, xs);
-        const int64_t from = source + (part.begin - begin) * g.src[1];
+        const range channels = {channel + part.begin - begin, channel + part.end - begin};
         // What the merged run has not written, left and right of it.
         for (const range side : {range{xs.begin, inside.begin}, range{inside.end, xs.end}}) {
           if (side.begin >= side.end) continue;
           const range hit = {std::clamp(on.begin, side.begin, side.end), std::clamp(on.end, side.begin, side.end)};
           zero({side.begin, hit.begin}, part, xs.begin, ks.begin, to, to_pixel, to_k);
-          if (hit.begin < hit.end) move(from, u, hit, part, g.src[1], xs.begin, ks.begin, to, to_pixel, to_k);
+          if (hit.begin < hit.end) move({source, channels, u}, hit, part, xs.begin, ks.begin, to, to_pixel, to_k);
           zero({std::max(hit.begin, hit.end), side.end}, part, xs.begin, ks.begin, to, to_pixel, to_k);
         }
       }
     }
   }
 
-  void move(int64_t from, int64_t u, range xs, range ks, int64_t from_k, int64_t x0, int64_t k0, float* to,
-            int64_t to_pixel, int64_t to_k) const {
-    const int64_t from_pixel = ph.w.in_step * g.src[4];
-    from += (ph.w.in_begin + xs.begin * ph.w.in_step + u * ph.w.tap_step) * g.src[4];
-    to += (xs.begin - x0) * to_pixel + (ks.begin - k0) * to_k;
-    const size_t pixels = xs.count(), k = ks.count();
-    const size_t fp = from_pixel, fk = from_k;
-    if (to_k == 1)
-      row.copy({pixels, k, image + from, fp, fk, to, size_t(to_pixel)});
-    else
-      row.copy({k, pixels, image + from, fk, fp, to, size_t(to_k)});
+  // Channels of one tap; a merged row of taps counts as so many channels of its first.
+  struct source_row {
+    int64_t from;
+    range channels;
+    int64_t tap;
+  };
+
+  void move(const source_row& s, range xs, range ks, int64_t x0, int64_t k0, float* to, int64_t to_pixel,
+            int64_t to_k) const {
+    const int64_t x = ph.w.in_begin + xs.begin * ph.w.in_step + s.tap * ph.w.tap_step;
+    gather(row, {image + s.from + x * g.src[4], xs.count(), ph.w.in_step * g.src[4], g.src[1], g.src_block}, s.channels,
+           to + (xs.begin - x0) * to_pixel + (ks.begin - k0) * to_k, to_pixel, to_k);
   }
 
   static void zero(range xs, range ks, int64_t x0, int64_t k0, float* to, int64_t to_pixel, int64_t to_k) {

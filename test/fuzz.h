@@ -92,7 +92,7 @@ inline quern_problem random_conv(dice& d) {
     if (s.op == QUERN_CONV_TRANSPOSED) s.output_padding[i] = d.from(0, s.stride[i] - 1);
   }
   if (d.one_in(8)) (d.one_in(2) ? s.begin : s.end)[2] += 7;
-  quern_problem p = problem_of(s, d.of(layouts), d.of(layouts));
+  quern_problem p = problem_of(s, d.of(all_layouts), d.of(all_layouts));
   p.weights.layout = d.of(layouts);
   return p;
 }
@@ -110,6 +110,7 @@ inline quern_problem random_problem(dice& d) {
   for (;;) {
     quern_problem p = d.one_in(5) ? random_gemm(d) : random_conv(d);
     set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (p.epilogue.residual && p.op != QUERN_GEMM && d.one_in(2)) p.residual.layout = d.of(all_layouts);
     if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK) continue;
     if (direct_flops(p) > 4e5 || extent(p.dst) > 20000 || extent(p.src) > 20000) continue;
     random_strides(p, d);

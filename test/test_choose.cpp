@@ -23,8 +23,13 @@ struct choice {
 const choice choices[] = {
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_direct", nullptr},
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_direct", nullptr},
-    {"nchw mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_im2col", nullptr},
-    {"nchw mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_im2col", nullptr},
+    {"nchw mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_band", nullptr},
+    {"nchw mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_band", nullptr},
+    {"nc16hw16 mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_band", nullptr},
+    // A first layer, a tiny image, and one whose rows fill the tile as they lie.
+    {"nchw mb1ic3ih224oc64oh224kh3ph1", avx512, "conv_planar", nullptr},
+    {"nchw mb1ic512ih7oc2048oh7kh1", avx512, "conv_band", nullptr},
+    {"nchw mb1ic144ih56oc24oh56kh1", avx512, "conv_im2col", nullptr},
     // Channels that fill one tile and not the other.
     {"nhwc mb1ic64ih56oc8oh56kh3ph1", avx2, "conv_direct", "gemm_f32_6x16_avx2"},
     {"nhwc mb1ic64ih56oc24oh56kh3ph1", avx2, "conv_direct", "gemm_f32_4x24_avx2"},

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -208,7 +209,8 @@ TEST(numerics, infinite_weights_beside_padding) {
     std::swap(in.weights, special.weights);
     const solution want = expected(p, in);
     for (const quern_candidate& c : usable_candidates(p)) {
-      if (std::string(c.algorithm) == "conv_im2col") continue;  // multiplies the zeros of padding
+      // These multiply the zeros of padding.
+      if (std::set<std::string>{"conv_im2col", "conv_band", "conv_planar"}.count(c.algorithm)) continue;
       ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel)));
     }
   }

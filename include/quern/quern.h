@@ -194,8 +194,8 @@ enum {
  *   GEMM             src n 1 1 m c, weights 1 1 1 c k, dst n 1 1 m k: rows along h, columns along w
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
- * Padding adds nothing; but conv_im2col multiplies its zeros, so there an infinite or NaN weight beside
- * padding gives NaN, where the other algorithms leave the tap out. */
+ * Padding adds nothing; but conv_im2col, conv_band and conv_planar multiply its zeros, so there an infinite or
+ * NaN weight beside padding gives NaN, where the other algorithms leave the tap out. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+//
+// A band of the image, copied once into the workspace where every tap of a filter then finds its pixels:
+// padding is there as zeros, along x, and inputs that no tap reads are left out.
+#pragma once
+
+#include <string.h>
+
+#include "pixels.h"
+
+namespace quern {
+
+// One axis as a band keeps it: places, each an input `step` after the one before.
+struct band_axis {
+  int64_t begin, step, in_size;  // input of place 0, which may be padding; inputs from place to place
+  int64_t pixel, tap;            // places from output to output, and from tap to tap
+  int64_t taps;
+
+  explicit band_axis(const axis& a) : begin(a.in_begin), step(0), in_size(a.in_size), taps(a.taps) {
+    if (a.out_count > 1) step = a.in_step;
+    if (taps > 1) step = std::gcd(step, a.tap_step);
+    step = std::max<int64_t>(step, 1);
+    pixel = a.out_count > 1 ? a.in_step / step : 1;
+    tap = taps > 1 ? a.tap_step / step : 1;
+  }
+
+  int64_t places(int64_t outputs) const {
+    return taps > 0 && outputs > 0 ? (outputs - 1) * pixel + (taps - 1) * tap + 1 : 0;
+  }
+  int64_t input(int64_t place) const { return begin + place * step; }
+  // Of the places in `within`, those on the image.
+  range inside(range within) const {
+    const int64_t lo = begin >= 0 ? 0 : up(-begin, step);
+    const int64_t hi = begin >= in_size ? 0 : up(in_size - begin, step);
+    const range r = {std::max(within.begin, lo), std::min(within.end, hi)};
+    return r.begin < r.end ? r : range{within.begin, within.begin};
+  }
+};
+
+// Padding and dilation can make one row's band larger than any image.
+inline refusal refuse_band(double floats) {
+  constexpr int64_t most = int64_t{1} << 26;
+  if (floats <= double(most)) return {};
+  return {QUERN_REASON_SHAPE, "filter rows * padded row * src.size[1]", int64_t(std::min(floats, 1e18)), most};
+}
+
+// A tiny image of a pointwise convolution is one line where it lies dense: its rows would be short tiles.
+inline geometry band_geometry(const quern_problem& p) {
+  geometry g = geometry_of(p);
+  for (int i = 2; i > 0; --i)
+    if (g.filter[i] != 1 || g.filter[i - 1] != 1 || g.stride[i] != 1 || g.stride[i - 1] != 1 || g.pad[i] != 0 ||
+        g.pad[i - 1] != 0 || g.in[i] != g.out[i] || g.in[i - 1] != g.out[i - 1])
+      return g;
+  const int64_t pixels = g.in[0] * g.in[1] * g.in[2];
+  if (pixels > 256) return g;
+  const auto dense = [&](const int64_t* stride) {
+    return (g.in[1] == 1 || stride[3] == g.in[2] * stride[4]) &&
+           (g.in[0] == 1 || stride[2] == g.in[1] * g.in[2] * stride[4]);
+  };
+  if (!dense(g.src) || !dense(g.dst) || (p.epilogue.residual && !dense(g.residual))) return g;
+  g.in[2] = g.out[2] = pixels;
+  g.in[0] = g.out[0] = g.in[1] = g.out[1] = 1;
+  return g;
+}
+
+}  // namespace quern

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+//
+// Direct convolution, forward and transposed, for NCHW outputs: pixels across the tile, weights by broadcast.
+// The image is copied a band at a time, planes apart, padded, and split by the stride, so that neighbouring
+// outputs read neighbouring floats at every tap; nothing is copied twice but the rows where bands meet.
+// Few input channels or wide images; elsewhere conv_band has fuller tiles.
+//
+//   item = image, group, phase, depth, band of rows, block of channels    one task of the parallel_for
+//     copy the band                                                        stays in L2
+//     for row of the band, or rows that follow each other as one line
+//       for the weights of mr output channels                              stay in L1
+//         for nr pixels of the line
+//           row.gemm
+#include "band.h"
+#include "driver.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+enum word { bands, block_tiles, blocks, strip_floats };
+
+// How the places of a band lie in the workspace: [c][t][row phase][column phase][row][column], where a phase
+// is every pixel-th place.
+struct planes {
+  band_axis h, w;
+  int64_t rows, columns;  // of a phase
+  int64_t plane;          // elements from channel to channel
+
+  planes(const phase& ph, int64_t outputs)
+      : h(ph.h),
+        w(ph.w),
+        rows(up(h.places(outputs), h.pixel)),
+        columns(up(w.places(ph.w.out_count), w.pixel)),
+        plane(up(ph.d.taps * h.pixel * w.pixel * rows * columns, 16) * 16) {
+    // An odd number of lines: channels fall into all sets of a cache.
+    if (plane / 16 % 2 == 0) plane += 16;
+  }
+  int64_t row(int64_t t, int64_t place, int64_t column_phase) const {
+    return (((t * h.pixel + place % h.pixel) * w.pixel + column_phase) * rows + place / h.pixel) * columns;
+  }
+  int64_t at(int64_t t, int64_t row_place, int64_t column_place) const {
+    return row(t, row_place, column_place % w.pixel) + column_place / w.pixel;
+  }
+  // Rows of outputs lie one after the other, as their inputs do.
+  bool flat(const phase& ph) const { return columns == ph.w.out_count; }
+};
+
+double band_floats(const geometry& g, int64_t outputs) {
+  double most = 0;
+  for (int64_t f = 0; f < g.phases(); ++f) {
+    const phase ph = phase_of(g, f);
+    const planes s(ph, 0);
+    const int64_t n = std::min(outputs, ph.h.out_count);
+    most = std::max(
+        most,
+        (double(ph.d.taps) * double(s.h.places(n) + s.h.pixel) * double(s.w.places(ph.w.out_count) + s.w.pixel) + 32) *
+            double(g.c));
+  }
+  return most;
+}
+
+refusal refuse(const quern_problem& p, const kernel&) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  const geometry g = band_geometry(p);
+  if (const refusal why = g.refuse_phases()) return why;
+  if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
+  if (g.residual_block != 1) return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
+  if (g.phases(2) * g.dst[4] != 1 && p.dst.size[4] > 1)
+    return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.phases(2) * g.dst[4], 1};
+  if (p.epilogue.residual && g.phases(2) * g.residual[4] != 1 && p.dst.size[4] > 1)
+    return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.phases(2) * g.residual[4], 1};
+  return refuse_band(band_floats(g, 1));
+}
+
+double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, int64_t block_count) {
+  double cycles = 0;
+  const int64_t phases = std::min<int64_t>(g.phases(), 64);
+  const cut channels(std::max<int64_t>(1, g.k), row.mr);
+  const double m = double(channels.count) / double(channels.tiles);
+  for (int64_t f = 0; f < phases; ++f) {
+    const phase ph = phase_of(g, f);
+    const planes s(ph, up(ph.h.out_count, std::max<int64_t>(1, band_count)));
+    const bool flat = s.flat(ph);
+    const int64_t line = ph.w.out_count * (flat ? up(ph.h.out_count, std::max<int64_t>(1, band_count)) : 1);
+    const double lines = double(ph.d.out_count) * (flat ? double(band_count) : double(ph.h.out_count));
+    const double k = double(ph.taps()) * double(g.c);
+    double one = double(line / row.nr) * tile_cycles(row, m, row.nr, k);
+    if (line % row.nr) one += tile_cycles(row, m, double(line % row.nr), k);
+    one += double(up(line, row.nr)) * 6 * double(ph.taps());
+    // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
+    if (k * row.nr > 8192) one *= 1.08;
+    cycles += lines * double(channels.tiles) * one;
+    const double items = double(ph.d.out_count) * double(band_count * block_count);
+    const double copies = double(ph.d.taps) * double(s.h.places(up(ph.h.out_count, std::max<int64_t>(1, band_count)))) *
+                          double(s.w.pixel);
+    const bool straight = s.w.pixel == 1 && g.src[4] == 1 && g.src_block == 1;
+    cycles += items * (300 + copies * (40 + double(g.c) * (15 + (straight ? 0.2 : 0.5) * double(s.columns))));
+  }
+  return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
+}
+
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry g = band_geometry(p);
+  blocking b = {};
+  b.packed_bytes = uint64_t(weight_rows{g}.size()) * sizeof(float);
+
+  const int64_t l2 = int64_t(m.l2) / 4;  // elements
+  const phase ph = phase_of(g, 0);
+  const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
+  const double one = std::max(1.0, band_floats(g, 1)), two = std::max(one, band_floats(g, 2));
+  int64_t most = rows;
+  if (two > one) most = std::clamp<int64_t>(int64_t((double(l2) / 2 - one) / (two - one)) + 1, 1, rows);
+  int64_t parts = up(rows, most);
+  b.cycles = compute_cycles(g, row, parts, 1);
+  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+
+  const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));
+  const int64_t tiles = up(std::max<int64_t>(1, g.k), row.mr);
+  int64_t channel_blocks = 1;
+  const int64_t wanted = b.workers > 1 ? 4 * int64_t(b.workers) : 1;
+  if (fixed * parts < wanted) {
+    // Bands of a few rows copy most of their rows twice: threads share the channels before that.
+    parts = std::max(parts, std::min(up(rows, 4), up(wanted, fixed)));
+    channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
+  }
+  b.word[bands] = parts;
+  b.word[block_tiles] = up(tiles, channel_blocks);
+  b.word[blocks] = up(tiles, b.word[block_tiles]);
+  b.word[strip_floats] = up(int64_t(band_floats(g, up(rows, parts))), 16) * 16;
+  b.workspace_bytes =
+      uint64_t(up(b.word[strip_floats] * 4 + g.filter_size() * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
+  return b;
+}
+
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry g = band_geometry(p);
+  const double weights = double(b.packed_bytes);
+  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
+  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
+  // Weights pass once a row.
+  const double traffic =
+      ((weights > double(m.l2) / 2 ? weights * double(g.out[0] * g.out[1]) * double(g.n) : 0) + image + output) / 8;
+  return overlapped(row, b, traffic);
+}
+
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry g = band_geometry(j.problem);
+  pack_rows({g}, first, count, static_cast<const float*>(weights), reinterpret_cast<float*>(payload));
+}
+
+// What the loops of one item share.
+struct block {
+  const job& j;
+  const geometry& g;
+  const phase& ph;
+  planes s;
+  range td, rows, tiles;  // taps along d, rows of the band, tiles of mr channels
+  range channels;         // of the group, among those of src
+  const float* image;     // of this batch element, channel 0
+  float* strip;
+};
+
+void copy_band(const block& b, int64_t d) {
+  const geometry& g = b.g;
+  const band_axis &h = b.s.h, &w = b.s.w;
+  for (int64_t t = b.td.begin; t < b.td.end; ++t) {
+    const float* plane = b.image + (b.ph.d.in_begin + d * b.ph.d.in_step + t * b.ph.d.tap_step) * g.src[2];
+    for (int64_t r = 0; r < h.places(b.rows.count()); ++r) {
+      const int64_t y = h.input(b.rows.begin * h.pixel + r);
+      if (y < 0 || y >= h.in_size) continue;  // taps there are left out
+      for (int64_t f = 0; f < w.pixel; ++f) {
+        float* to = b.strip + b.s.row(t, r, f);
+        band_axis every = w;  // the places of this phase
+        every.begin = w.input(f), every.step = w.step * w.pixel;
+        const range in = every.inside({0, b.s.columns});
+        if (in.count() < b.s.columns)
+          for (int64_t c = 0; c < g.c; ++c) {
+            memset(to + c * b.s.plane, 0, size_t(in.begin) * sizeof(float));
+            memset(to + c * b.s.plane + in.end, 0, size_t(b.s.columns - in.end) * sizeof(float));
+          }
+        if (in.count())
+          gather(b.j.row,
+                 {plane + y * g.src[3] + every.input(in.begin) * g.src[4], in.count(), every.step * g.src[4], g.src[1],
+                  g.src_block},
+                 b.channels, to + in.begin, 1, b.s.plane);
+      }
+    }
+  }
+}
+
+// The list of taps of rows that all have `th`, in order.
+size_t list_taps(const block& b, range th, gemm_tap* taps) {
+  const phase& ph = b.ph;
+  size_t count = 0;
+  for (int64_t t = b.td.begin; t < b.td.end; ++t)
+    for (int64_t v = th.begin; v < th.end; ++v)
+      for (int64_t u = 0; u < ph.w.taps; ++u)
+        taps[count++] = {((t * ph.h.taps + v) * ph.w.taps + u) * b.g.c, b.s.at(t, v * b.s.h.tap, u * b.s.w.tap)};
+  return count;
+}
+
+void run(const job& j, const execution& e) {
+  const geometry g = band_geometry(j.problem);
+  const weight_rows weights = {g};
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const int64_t* word = j.blocks.word;
+  const int64_t depth = phase_of(g, 0).d.out_count;
+  const cut tiles(g.k, j.row.mr);
+  const int64_t items = g.n * g.groups * g.phases() * depth * word[bands] * word[blocks];
+  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
+    const int64_t index = item % word[blocks], band = item / word[blocks] % word[bands];
+    const int64_t upper = item / word[blocks] / word[bands], d = upper % depth, rest = upper / depth;
+    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
+    const phase ph = phase_of(g, f);
+    const range rows = part(ph.h.out_count, band, word[bands]);
+    if (d >= ph.d.out_count || rows.count() == 0) return;
+    const block b = {
+        .j = j,
+        .g = g,
+        .ph = ph,
+        .s = planes(ph, rows.count()),
+        .td = ph.d.taps_at(d),
+        .rows = rows,
+        .tiles = {index * word[block_tiles], std::min<int64_t>(tiles.tiles, (index + 1) * word[block_tiles])},
+        .channels = {group * g.c, (group + 1) * g.c},
+        .image = static_cast<const float*>(e.args.src) + n * g.src[0],
+        .strip = reinterpret_cast<float*>(workspace)};
+    gemm_tap* taps = reinterpret_cast<gemm_tap*>(workspace + word[strip_floats] * int64_t(sizeof(float)));
+    if (g.c > 0) copy_band(b, d);
+
+    gemm_f32 tile = {};
+    tile.k = g.c;
+    tile.tap = taps;
+    tile.lda = weights.stride(ph.taps());
+    tile.ldb = b.s.plane;
+    tile.out.ldc = g.dst[1], tile.out.ldr = g.residual[1];
+    tile.out.epilogue = &epilogue;
+    tile.out.channels_are_rows = true;
+    const auto place = [&](const int64_t* stride, int64_t y) {
+      return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
+             (ph.h.out_begin + y * ph.h.out_step) * stride[3] + ph.w.out_begin * stride[4];
+    };
+    const bool dense = b.s.flat(ph) && ph.h.out_step * g.dst[3] == ph.w.out_count &&
+                       (!epilogue.residual || ph.h.out_step * g.residual[3] == ph.w.out_count);
+    for (int64_t i = b.tiles.begin; i < b.tiles.end; ++i) {
+      const int64_t channel = group * g.k + tiles.begin(i);
+      tile.m = tiles.rows(i);
+      tile.a = reinterpret_cast<const float*>(e.packed) + weights.phase(group, f) + tiles.begin(i) * int64_t(tile.lda);
+      tile.out.channel = channel;
+      for (range ys = rows; ys.begin < rows.end; ys.begin = ys.end) {
+        ys = ph.h.span(ys.begin, rows.end);
+        tile.taps = list_taps(b, ph.h.taps_at(ys.begin), taps);
+        const int64_t step = dense ? ys.count() : 1;
+        for (int64_t y = ys.begin; y < ys.end; y += step)
+          for (int64_t x = 0; x < step * ph.w.out_count; x += j.row.nr) {
+            gemm_f32 call = tile;
+            call.n = std::min<int64_t>(j.row.nr, step * ph.w.out_count - x);
+            call.b = b.strip + (y - rows.begin) * b.s.columns + x;
+            call.out.c = static_cast<float*>(e.args.dst) + place(g.dst, y) + channel * g.dst[1] + x;
+            if (epilogue.residual)
+              call.out.residual =
+                  static_cast<const float*>(e.args.residual) + place(g.residual, y) + channel * g.residual[1] + x;
+            j.row.gemm(call);
+          }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_planar, .about = "sliding window over a band split by the stride, for NCHW outputs",
+                .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .error_bound = chain_bound, .pack = pack, .run = run)
