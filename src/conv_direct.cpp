@@ -1,153 +1,138 @@
 // SPDX-License-Identifier: MIT
 //
-// Direct convolution, forward and transposed: a sliding window without im2col, for NHWC.
+// Direct convolution, forward and transposed: a sliding window without im2col, for NHWC and blocked layouts.
 //
-// The output is cut into rectangles whose pixels have the same taps on the image (one inside, a few along
-// the border).  In a rectangle a strip of mr pixels, along x or along y, stays in registers over all taps
-// and channels, reading the image where it lies; taps on padding are left out and cost nothing.
+// The output is cut into boxes whose pixels have the same taps on the image (strips.h).  In a box a strip of
+// mr pixels stays in registers over all taps and channels, reading the image where it lies; taps on padding
+// are left out and cost nothing.
 //
-//   item = image, group, phase, band of rows, block of panels      one task of the parallel_for
-//     for panel of nr output channels in the block
-//       for rectangle in the band
-//         for chunk of taps                                        its weights stay in L2
-//           for strip of mr pixels
-//             row.gemm
+//   item = images, group, phase, band of rows, block of panels        one task of the parallel_for
+//     for panels of nr output channels: all of the block, or one       their weights stay in L2
+//       for chunk of taps                                              where those of one panel do not fit either
+//         for box in the band
+//           for strip of mr pixels                                     read from L1 by all panels but the first
+//             for panel
+//               row.gemm
 #include "driver.h"
+#include "strips.h"
 #include "weights.h"
 
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, chunk_k };
+enum word { bands, block_panels, blocks, panels_at_once, chunk_k, images, streams };
 
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
 
-refusal refuse(const quern_problem& p, const kernel&) {
+// Whether the channels of each group lie side by side.
+bool side_by_side(int64_t channels, int64_t groups, int64_t block) {
+  return block == 1 || channels == 0 || (groups == 1 ? channels <= block : block % channels == 0);
+}
+
+// How many channels of src lie side by side: a kernel's tap.
+int64_t run_of(const geometry& g) { return side_by_side(g.c, g.groups, g.src_block) ? g.c : g.src_block; }
+
+// A tap for each of the filter's and each run of channels.
+int64_t most_taps(const geometry& g) { return g.filter_size() * (g.c ? g.c / run_of(g) : 1); }
+
+// Blocks of dst or the residual: a vector lies in one, and a panel begins where one does.
+refusal refuse_columns(const geometry& g, const kernel& row, quern_layout layout, const char* field) {
+  const int64_t block = block_of(layout);
+  if (side_by_side(g.k, g.groups, block)) return {};
+  if (block % row.vector || row.nr % block) return {QUERN_REASON_LAYOUT, field, layout, QUERN_NHWC};
+  if (g.groups > 1 && g.k % block) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, up(g.k, block) * block};
+  return {};
+}
+
+refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  if (const refusal why = refuse_blocked(p)) return why;
   const geometry g = geometry_of(p);
-  if (p.src.size[1] > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
-  if (p.dst.size[1] > 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
-  if (p.epilogue.residual && p.dst.size[1] > 1 && g.residual[1] != 1)
-    return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+  if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
+    return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
+  if (g.dst_block == 1 && p.dst.size[1] > 1 && g.dst[1] != 1)
+    return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
+  if (!side_by_side(g.c, g.groups, g.src_block) && g.c % g.src_block)
+    return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, up(g.c, g.src_block) * g.src_block};
+  if (const refusal why = refuse_columns(g, row, p.dst.layout, "dst.layout")) return why;
+  if (p.epilogue.residual) {
+    if (g.residual_block == 1 && p.dst.size[1] > 1 && g.residual[1] != 1)
+      return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+    if (const refusal why = refuse_columns(g, row, p.residual.layout, "residual.layout")) return why;
+  }
   return g.refuse_phases();
 }
 
 // Taps that neighbour each other in x read neighbouring pixels: one run of s * c floats.
-bool rows_merge(const geometry& g, const phase& ph) { return g.groups == 1 && ph.w.tap_step == 1 && g.src[4] == g.c; }
-
-// Pixels of one output: all at the same distances, so that one kernel call can take any run of them.
-struct strip {
-  int64_t count, lines;        // pixels in a line, lines
-  int64_t src, dst, residual;  // elements from pixel to pixel
-  int64_t src_line, dst_line, residual_line;
-};
-
-// A rectangle as lines along x or along y, whichever gives fewer tiles; whole images as one line.
-strip strip_of(const geometry& g, const phase& ph, range y, range x, int64_t mr, bool residual) {
-  const strip along_x = {x.count(),
-                         y.count(),
-                         ph.w.in_step * g.src[4],
-                         ph.w.out_step * g.dst[4],
-                         ph.w.out_step * g.residual[4],
-                         ph.h.in_step * g.src[3],
-                         ph.h.out_step * g.dst[3],
-                         ph.h.out_step * g.residual[3]};
-  const strip along_y = {along_x.lines,         along_x.count, along_x.src_line, along_x.dst_line,
-                         along_x.residual_line, along_x.src,   along_x.dst,      along_x.residual};
-  if (along_x.src_line == along_x.src * along_x.count && along_x.dst_line == along_x.dst * along_x.count &&
-      (!residual || along_x.residual_line == along_x.residual * along_x.count)) {
-    strip one = along_x;
-    one.count *= one.lines, one.lines = 1;
-    return one;
-  }
-  return along_y.lines * up(along_y.count, mr) < along_x.lines * up(along_x.count, mr) ? along_y : along_x;
+bool rows_merge(const geometry& g, const phase& ph) {
+  return g.groups == 1 && ph.w.tap_step == 1 && run_of(g) == g.c && g.src[4] == g.c;
 }
 
-// Calls visit(d index, y range, x range) for every rectangle of the band.
-template <class Visit>
-void rectangles(const phase& ph, range band, Visit visit) {
-  for (int64_t d = 0; d < ph.d.out_count; ++d)
-    for (range y = {band.begin, band.begin}; y.begin < band.end; y.begin = y.end) {
-      y = ph.h.span(y.begin, band.end);
-      for (range x = {0, 0}; x.begin < ph.w.out_count; x.begin = x.end) {
-        x = ph.w.span(x.begin, ph.w.out_count);
-        visit(d, y, x);
-      }
-    }
-}
-
-int64_t most_rows(const geometry& g) { return phase_of(g, 0).h.out_count; }
-
-// Ranges of outputs with the same taps, for the cost.  An axis of more than that counts as if all of it
-// were like its middle: a choice must not take longer for a larger filter.
-struct axis_cost {
-  static constexpr int most = 8;
-  struct {
-    range outputs;
-    int64_t taps;
-  } part[most];
-  int parts = 0;
-
-  explicit axis_cost(const axis& a) {
-    for (range r = {0, 0}; r.begin < a.out_count; r.begin = r.end) {
-      r = a.span(r.begin, a.out_count);
-      if (parts == most) {
-        part[0] = {{0, a.out_count}, a.taps_at(a.out_count / 2).count()}, parts = 1;
-        return;
-      }
-      part[parts++] = {r, a.taps_at(r.begin).count()};
-    }
-  }
-};
-
-double compute_cycles(const geometry& g, const kernel& row) {
+double compute_cycles(const geometry& g, const kernel& row, int64_t images) {
   double cycles = 0;
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
-  for (int64_t f = 0; f < std::min<int64_t>(g.phases(), 64); ++f) {
+  const int64_t phases = std::min<int64_t>(g.phases(), 64);
+  for (int64_t f = 0; f < phases; ++f) {
     const phase ph = phase_of(g, f);
-    const axis_cost ys(ph.h), xs(ph.w);
-    for (int y = 0; y < ys.parts; ++y)
-      for (int x = 0; x < xs.parts; ++x) {
-        const strip s = strip_of(g, ph, ys.part[y].outputs, xs.part[x].outputs, row.mr, false);
-        const double k = double(ph.d.taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
-        const cut tiles(s.count, row.mr);
-        const double calls = double(s.lines) * double(tiles.tiles) * double(ph.d.out_count);
-        const double m = double(tiles.count) / double(tiles.tiles);
-        cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
-        if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
-      }
-    if (f == 63) cycles *= double(g.phases()) / 64;
+    const axis_parts ds(ph.d), ys(ph.h), xs(ph.w);
+    for (int d = 0; d < ds.count; ++d)
+      for (int y = 0; y < ys.count; ++y)
+        for (int x = 0; x < xs.count; ++x) {
+          const box b = {images, ds.part[d].outputs, ys.part[y].outputs, xs.part[x].outputs};
+          const strips s = strips_of(g, ph, b, row.mr, false);
+          const double k = double(ds.part[d].taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
+          const double calls = double(s.tiles(row.mr));
+          const double m = double(s.line.count) / double(up(s.line.count, row.mr));
+          cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
+          if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
+        }
   }
-  return cycles * double(g.n) * double(g.groups);
+  return cycles * double(g.phases()) / double(std::max<int64_t>(phases, 1)) * double(g.n) / double(images) *
+         double(g.groups);
 }
 
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const weight_panels panels = {g, row.nr, row.vector};
+  const int64_t l2 = int64_t(m.l2);
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
-  b.cycles = compute_cycles(g, row);
+  if (most_taps(g) > stack_taps)
+    b.workspace_bytes = uint64_t(up(2 * most_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
+  b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2 / 4;
+
+  const phase first = phase_of(g, 0);
+  const int64_t k = std::max<int64_t>(1, first.taps() * g.c);
+  // Weights that fit L2 beside the rows of the image that they meet are used by one strip after another; else
+  // those of one panel are, or of a chunk of its taps, a third of L2, by all strips of the band.
+  const bool fit = 4 * k * panels.columns() <= l2 / 2;
+  b.word[panels_at_once] = fit ? std::max<int64_t>(panels.count(), 1) : 1;
+  // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
+  b.word[chunk_k] = fit || p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
+  const int64_t rows = std::max<int64_t>(1, first.h.out_count);
+  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
+  const bool stream_weights = k * g.k * 4 > l2 / 2;  // then they pass once, over as much image as there is
+
+  // Small images go together, where they share weights that are far or make longer strips.
+  const int64_t pixels = std::max<int64_t>(1, first.outputs());
+  const int64_t most_images = std::max<int64_t>(1, stream_weights ? l2 / 3 / (image_row * rows) : 196 / pixels);
+  b.word[images] = std::clamp<int64_t>(g.n, 1, most_images);
+  b.cycles = compute_cycles(g, row, b.word[images]);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
-  const int64_t l2 = int64_t(m.l2);
-  const int64_t k = std::max<int64_t>(1, g.filter_size() * g.c);
-  // A third of L2 for a chunk of weights, another for the band of the image that meets it.
-  // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
-  b.word[chunk_k] = p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
-  if (g.filter_size() > stack_taps)
-    b.workspace_bytes = uint64_t(up(g.filter_size() * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
-  const int64_t rows = std::max<int64_t>(1, most_rows(g));
-  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
-  const bool streams_weights = k * g.k * 4 > l2 / 2;  // then they pass once, over as much image as there is
-  const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
-  int64_t parts = streams_weights ? 1 : up(rows, std::clamp<int64_t>(l2 / 3 / image_row, 1, rows));
+  const auto fixed_items = [&] { return std::max<int64_t>(1, up(g.n, b.word[images]) * g.groups * g.phases()); };
+  int64_t fixed = fixed_items();
+  int64_t parts = fit || stream_weights ? 1 : up(rows, std::clamp<int64_t>(l2 / 3 / image_row, 1, rows));
   int64_t channel_blocks = 1;
   // Several items for each worker, so that fast ones help; but bands of a few rows are mostly border.
-  const int64_t wanted = b.workers > 1 ? b.workers * (streams_weights || fixed * rows >= 16 * b.workers ? 4 : 1) : 1;
+  const int64_t wanted = b.workers > 1 ? b.workers * (stream_weights || fixed * rows >= 16 * b.workers ? 4 : 1) : 1;
   if (fixed * parts < wanted) {
-    // Too few items: weights that stream are split over threads, else rows are, then both.
-    if (streams_weights) channel_blocks = std::min(panels.count(), up(wanted, fixed));
+    // Too few items: weights that stream are split over threads, else images, then rows, then both.
+    if (stream_weights) {
+      channel_blocks = std::min(panels.count(), up(wanted, fixed));
+    } else if (b.word[images] > 1) {
+      b.word[images] = std::max<int64_t>(1, b.word[images] * fixed / wanted);
+      fixed = fixed_items();
+    }
     parts = std::min(rows, std::max(parts, up(wanted, fixed * channel_blocks)));
     if (fixed * channel_blocks * parts < wanted)
       channel_blocks = std::min(std::max<int64_t>(panels.count(), 1), up(wanted, fixed * parts));
@@ -160,13 +145,15 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  // Every panel reads the image again; beyond L2 that is 8 bytes a cycle.
+  // Beyond L2 memory moves 8 bytes a cycle.  Panels one by one read the image again each.
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr));
-  const double weights = double(b.packed_bytes);
-  const double traffic = (weights > double(m.l2) ? weights * b.word[bands] * double(g.n) / 8 : 0) +
-                         (image / b.word[bands] > double(m.l2) / 2 ? image * reads / 8 : image / 8);
-  return overlapped(row, b, traffic);
+  const double output = 4.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
+  const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr * b.word[panels_at_once]));
+  const double weights = double(b.packed_bytes), l2 = double(m.l2);
+  const double passes = double(b.word[bands]) * double(up(g.n, b.word[images]));
+  const double traffic = (weights > l2 ? weights * passes : 0) +
+                         (image / double(passes) > l2 / 2 ? image * reads : image) + (output > l2 ? output : 0);
+  return overlapped(row, b, traffic / 8);
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -175,60 +162,110 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
               reinterpret_cast<float*>(payload));
 }
 
-// One rectangle of one panel: its taps, chunk by chunk, over all its strips.
-void rectangle(const job& j, const geometry& g, const phase& ph, int64_t d, range y, range x, gemm_f32 tile,
-               const epilogue_f32& epilogue, char* workspace) {
-  const range td = ph.d.taps_at(d), th = ph.h.taps_at(y.begin), tw = ph.w.taps_at(x.begin);
-  const bool merged = rows_merge(g, ph);
-  const int64_t run = merged ? tw.count() : 1;  // taps of x in one kernel tap
-  const int64_t across = merged ? (tw.count() > 0) : tw.count();
-  const int64_t total = td.count() * th.count() * across;
-  const int64_t width = int64_t(tile.ldb);
-  tile.k = run * g.c;
-  const int64_t chunk = std::max<int64_t>(1, j.blocks.word[chunk_k] / std::max<int64_t>(1, run * g.c));
-  const strip s = strip_of(g, ph, y, x, j.row.mr, tile.out.residual != nullptr);
-  tile.lda = s.src, tile.out.ldc = s.dst, tile.out.ldr = s.residual;
+// The taps of a box, as a kernel sees them, that belong to a chunk.  Offsets of B count from the beginning of a
+// panel, where the last panel differs from the others.
+struct tap_list {
+  gemm_tap *whole, *last;
+  int64_t count = 0, k = 0;                 // of the kernel
+  int64_t before = 0, here = 0, total = 0;  // of the filter: in earlier chunks, in this one, in all
 
-  // Where the first tap of the first pixel is; taps count from there.
-  if (total)
-    tile.a += (ph.d.in_begin + d * ph.d.in_step + td.begin * ph.d.tap_step) * g.src[2] +
-              (ph.h.in_begin + y.begin * ph.h.in_step + th.begin * ph.h.tap_step) * g.src[3] +
-              (ph.w.in_begin + x.begin * ph.w.in_step + tw.begin * ph.w.tap_step) * g.src[4];
+  tap_list(const geometry& g, const phase& ph, range td, range th, range tw, range chunk, const weight_panels& panels,
+           gemm_tap* room)
+      : whole(room), last(room + most_taps(g)) {
+    const bool merged = rows_merge(g, ph);
+    const int64_t unit = merged ? std::max<int64_t>(ph.w.taps, 1) : 1, run = std::max<int64_t>(run_of(g), 1);
+    const int64_t width = panels.width(0), last_width = panels.width(panels.count() - 1);
+    if (merged && tw.count() > 0) k = tw.count() * g.c, tw.end = tw.begin + 1;
+    if (!merged) k = run_of(g);
+    for (int64_t t = td.begin; t < td.end; ++t)
+      for (int64_t v = th.begin; v < th.end; ++v)
+        for (int64_t u = tw.begin; u < tw.end; ++u, ++total) {
+          const int64_t at = (t * ph.h.taps + v) * ph.w.taps + u;
+          if (at / unit < chunk.begin) ++before;
+          if (at / unit < chunk.begin || at / unit >= chunk.end) continue;
+          ++here;
+          const ptrdiff_t a = (t - td.begin) * ph.d.tap_step * g.src[2] + (v - th.begin) * ph.h.tap_step * g.src[3] +
+                              (u - tw.begin) * ph.w.tap_step * g.src[4];
+          for (int64_t c = 0; c < g.c; c += run, ++count) {
+            whole[count] = {a + c / run * g.src[1], (at * g.c + c) * width};
+            last[count] = {whole[count].a, (at * g.c + c) * last_width};
+          }
+        }
+  }
+};
+
+// What the loops of one item share.
+struct block {
+  const job& j;
+  const geometry& g;
+  const phase& ph;
+  const weight_panels& panels;
+  const float *src, *weights;  // of the first image, this group and phase
+  float* dst;                  // of the first image
+  const float* residual;
+  const epilogue_f32& epilogue;
+  int64_t images, group;
+  gemm_tap* taps;
+};
+
+// Every strip of a box, by some panels, over a chunk of the taps.
+void sweep(const block& b, range d, range y, range x, range panels, range chunk, bool last_chunk) {
+  const kernel& row = b.j.row;
+  const geometry& g = b.g;
+  const phase& ph = b.ph;
+  const range td = ph.d.taps_at(d.begin), th = ph.h.taps_at(y.begin), tw = ph.w.taps_at(x.begin);
+  const tap_list taps(g, ph, td, th, tw, chunk, b.panels, b.taps);
+  if (taps.here == 0 && (taps.total > 0 || !last_chunk)) return;
+  const strips s = strips_of(g, ph, {b.images, d, y, x}, row.mr, b.residual != nullptr);
+
+  gemm_f32 tile = {};
+  tile.k = taps.k, tile.taps = taps.count;
+  tile.lda = s.line.src;
+  tile.accumulate = taps.before > 0;
+  tile.out.ldc = s.line.dst, tile.out.ldr = s.line.residual;
+  tile.out.epilogue = taps.before + taps.here == taps.total ? &b.epilogue : nullptr;
+  tile.out.stream = b.j.blocks.word[streams] && tile.out.epilogue;
+  if (!side_by_side(g.k, g.groups, g.dst_block)) tile.out.block = g.dst_block, tile.out.next = g.dst[1];
+  if (!side_by_side(g.k, g.groups, g.residual_block))
+    tile.out.residual_block = g.residual_block, tile.out.residual_next = g.residual[1];
+
+  // Where the first pixel is, and in the image its first tap; taps count from there.
   const auto place = [&](const int64_t* stride) {
-    return (ph.d.out_begin + d * ph.d.out_step) * stride[2] + (ph.h.out_begin + y.begin * ph.h.out_step) * stride[3] +
+    return (ph.d.out_begin + d.begin * ph.d.out_step) * stride[2] +
+           (ph.h.out_begin + y.begin * ph.h.out_step) * stride[3] +
            (ph.w.out_begin + x.begin * ph.w.out_step) * stride[4];
   };
-  tile.out.c += place(g.dst);
-  if (tile.out.residual) tile.out.residual += place(g.residual);
-
-  gemm_tap on_stack[stack_taps];
-  gemm_tap* taps = g.filter_size() > stack_taps ? reinterpret_cast<gemm_tap*>(workspace) : on_stack;
-  tile.tap = taps;
-  const cut tiles(s.count, j.row.mr);
-  int64_t done = 0;
-  do {
-    const int64_t count = std::min(chunk, total - done);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t index = done + i, u = index % across, v = index / across % th.count(),
-                    t = index / (across * th.count());
-      taps[i].a = t * ph.d.tap_step * g.src[2] + v * ph.h.tap_step * g.src[3] + u * ph.w.tap_step * g.src[4];
-      taps[i].b = (((td.begin + t) * ph.h.taps + th.begin + v) * ph.w.taps + tw.begin + u) * g.c * width;
-    }
-    tile.taps = count;
-    tile.accumulate = done > 0;
-    done += count;
-    tile.out.epilogue = done == total ? &epilogue : nullptr;
-    for (int64_t line = 0; line < s.lines; ++line)
-      for (int64_t i = 0; i < tiles.tiles; ++i) {
-        gemm_f32 call = tile;
-        const int64_t first = tiles.begin(i);
-        call.m = tiles.rows(i);
-        if (total) call.a += line * s.src_line + first * s.src;
-        call.out.c += line * s.dst_line + first * s.dst;
-        if (call.out.residual) call.out.residual += line * s.residual_line + first * s.residual;
-        j.row.gemm(call);
-      }
-  } while (done < total);
+  const float* src = b.src;
+  if (taps.total)
+    src += (ph.d.in_begin + d.begin * ph.d.in_step + td.begin * ph.d.tap_step) * g.src[2] +
+           (ph.h.in_begin + y.begin * ph.h.in_step + th.begin * ph.h.tap_step) * g.src[3] +
+           (ph.w.in_begin + x.begin * ph.w.in_step + tw.begin * ph.w.tap_step) * g.src[4];
+  const int64_t to = place(g.dst), add = place(g.residual);
+  const cut tiles(s.line.count, row.mr);
+  for (int64_t u = 0; u < s.others[0].count; ++u)
+    for (int64_t v = 0; v < s.others[1].count; ++v)
+      for (int64_t w = 0; w < s.others[2].count; ++w)
+        for (int64_t i = 0; i < tiles.tiles; ++i) {
+          const auto at = [&](int64_t side::*step) {
+            return u * (s.others[0].*step) + v * (s.others[1].*step) + w * (s.others[2].*step) +
+                   tiles.begin(i) * (s.line.*step);
+          };
+          tile.m = tiles.rows(i);
+          tile.a = taps.total ? src + at(&side::src) : src;
+          float* const dst = b.dst + to + at(&side::dst);
+          const float* const residual = b.residual ? b.residual + add + at(&side::residual) : nullptr;
+          for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+            const int64_t channel = b.group * g.k + panel * row.nr;
+            tile.n = std::min<int64_t>(row.nr, g.k - panel * row.nr);
+            tile.b = b.weights + b.panels.panel(panel, ph.taps());
+            tile.ldb = b.panels.width(panel);
+            tile.tap = panel + 1 < b.panels.count() ? taps.whole : taps.last;
+            tile.out.c = dst + g.dst_channel(channel);
+            tile.out.channel = channel;
+            if (residual) tile.out.residual = residual + g.residual_channel(channel);
+            row.gemm(tile);
+          }
+        }
 }
 
 void run(const job& j, const execution& e) {
@@ -236,36 +273,50 @@ void run(const job& j, const execution& e) {
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t items = g.n * g.groups * g.phases() * word[bands] * word[blocks];
+  const int64_t items = up(g.n, word[images]) * g.groups * g.phases() * word[bands] * word[blocks];
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t block = item % word[blocks], b = item / word[blocks] % word[bands];
+    const int64_t block_index = item % word[blocks], band_index = item / word[blocks] % word[bands];
     const int64_t rest = item / word[blocks] / word[bands];
-    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
+    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups;
+    const int64_t n = rest / g.phases() / g.groups * word[images];
     const phase ph = phase_of(g, f);
-    const int64_t before = taps_before(g, f);
-    const range band = part(ph.h.out_count, b, word[bands]);
-    const int64_t last = std::min<int64_t>(panels.count(), (block + 1) * word[block_panels]);
-    for (int64_t panel = block * word[block_panels]; panel < last; ++panel) {
-      const int64_t channel = group * g.k + panel * j.row.nr;
-      gemm_f32 tile = {};
-      tile.n = std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr);
-      tile.a = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1];
-      tile.b = reinterpret_cast<const float*>(e.packed) + panels.phase(group, before) + panels.panel(panel, ph.taps());
-      tile.ldb = panels.width(panel);
-      tile.out.c = static_cast<float*>(e.args.dst) + n * g.dst[0] + channel * g.dst[1];
-      tile.out.channel = channel;
-      if (epilogue.residual)
-        tile.out.residual = static_cast<const float*>(e.args.residual) + n * g.residual[0] + channel * g.residual[1];
-      rectangles(ph, band,
-                 [&](int64_t d, range y, range x) { rectangle(j, g, ph, d, y, x, tile, epilogue, workspace); });
+    const range band = part(ph.h.out_count, band_index, word[bands]);
+    gemm_tap on_stack[2 * stack_taps];
+    const block b = {
+        .j = j,
+        .g = g,
+        .ph = ph,
+        .panels = panels,
+        .src = static_cast<const float*>(e.args.src) + n * g.src[0] + g.src_channel(group * g.c),
+        .weights = reinterpret_cast<const float*>(e.packed) + panels.phase(group, taps_before(g, f)),
+        .dst = static_cast<float*>(e.args.dst) + n * g.dst[0],
+        .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + n * g.residual[0] : nullptr,
+        .epilogue = epilogue,
+        .images = std::min<int64_t>(word[images], g.n - n),
+        .group = group,
+        .taps = most_taps(g) > stack_taps ? reinterpret_cast<gemm_tap*>(workspace) : on_stack};
+    const int64_t unit = rows_merge(g, ph) ? std::max<int64_t>(ph.w.taps, 1) : 1, units = ph.taps() / unit;
+    const int64_t chunk = std::max<int64_t>(1, word[chunk_k] / std::max<int64_t>(1, unit * g.c));
+    const int64_t end = std::min<int64_t>(panels.count(), (block_index + 1) * word[block_panels]);
+    for (int64_t panel = block_index * word[block_panels]; panel < end; panel += word[panels_at_once]) {
+      const range group_of_panels = {panel, std::min<int64_t>(end, panel + word[panels_at_once])};
+      int64_t first = 0;
+      do {
+        const range taps = {first, units - first > chunk ? first + chunk : units};
+        boxes(ph, band,
+              [&](range d, range y, range x) { sweep(b, d, y, x, group_of_panels, taps, taps.end == units); });
+        first = taps.end;
+      } while (first < units);
     }
+    // Streamed outputs are in no order with others: a fence before another thread may be told of them.
+    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
   });
 }
 
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(conv_direct, .about = "sliding window without im2col, NHWC", .drives = kind::gemm_f32,
-                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
-                .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound,
-                .pack = pack, .run = run)
+QUERN_ALGORITHM(conv_direct, .about = "sliding window without im2col, NHWC and blocks of channels",
+                .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .error_bound = chain_bound, .pack = pack, .run = run)

@@ -14,6 +14,18 @@
 namespace quern {
 namespace {
 
+// Elements from column 0 to column j, which begins a vector.
+[[gnu::always_inline]] inline size_t column(size_t j, size_t block, size_t next) {
+  return block == 0 ? j : j / block * next + j % block;
+}
+
+// Whether whole vectors of every row may be streamed.
+template <class V>
+[[gnu::always_inline]] inline bool is_aligned(const output_f32& out) {
+  return (reinterpret_cast<uintptr_t>(out.c) % (V::width * sizeof(float)) | out.ldc % V::width | out.next % V::width) ==
+         0;
+}
+
 // The loops of finish(); activate(y, slope) is inlined.
 template <class V, class Activate>
 [[gnu::always_inline]] inline void finish_rows(const output_f32& out, size_t m, size_t n, const float* tile,
@@ -23,6 +35,7 @@ template <class V, class Activate>
   const V nothing = V::set1(-0.0f);  // y + nothing is y, signed zeros included
   const bool along = !out.channels_are_rows;
   const bool slopes = e.activation == QUERN_PRELU;
+  const bool streams = out.stream && is_aligned<V>(out);
   for (size_t i = 0; i < m; ++i) {
     V factor = alpha, bias = nothing, slope = nothing;
     if (!along) {
@@ -40,12 +53,15 @@ template <class V, class Activate>
         if (e.bias) bias = load(e.bias + channel);
         if (slopes) slope = load(e.slope + channel);
       }
+      const float* const residual = out.residual + i * out.ldr + column(j, out.residual_block, out.residual_next);
       V y = V::fma(V::load(tile + i * tile_row + j), factor, bias);
-      if (e.residual == QUERN_RESIDUAL_BEFORE) y = V::fma(beta, load(out.residual + i * out.ldr + j), y);
+      if (e.residual == QUERN_RESIDUAL_BEFORE) y = V::fma(beta, load(residual), y);
       y = activate(y, slope);
-      if (e.residual == QUERN_RESIDUAL_AFTER) y = V::fma(beta, load(out.residual + i * out.ldr + j), y);
-      float* c = out.c + i * out.ldc + j;
-      if (count >= V::width) {
+      if (e.residual == QUERN_RESIDUAL_AFTER) y = V::fma(beta, load(residual), y);
+      float* c = out.c + i * out.ldc + column(j, out.block, out.next);
+      if (count >= V::width && streams) {
+        y.stream(c);
+      } else if (count >= V::width) {
         y.store(c);
       } else {
         y.store_part(c, count);

@@ -13,83 +13,113 @@
 namespace quern {
 namespace {
 
+// Compared as integers: a compare of floats waits for the multiply-adds in front of it.
+[[gnu::always_inline]] inline uint32_t bits(const float& x) { return __builtin_bit_cast(uint32_t, x); }
+
 template <class V, int MR, int NV, bool PART>
 void tile(const gemm_f32& g) {
+  const gemm_f32* call = &g;
+  static_assert(MR <= 14);
   constexpr size_t W = V::width;
-  const size_t last = g.n - (NV - 1) * W;  // columns of the last vector
+  const size_t last = call->n - (NV - 1) * W;  // columns of the last vector
   V acc[MR][NV];
-  if (g.accumulate) {
-    QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-      const float* c = g.out.c + static_cast<size_t>(i) * g.out.ldc;
-      QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] =
-          PART && j == NV - 1 ? V::load_part(c + j * W, last) : V::load(c + j * W);
+  if (call->accumulate) {
+    QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+      const float* c = call->out.c + column(j * W, call->out.block, call->out.next);
+      QUERN_UNROLL for (int i = 0; i < MR; ++i, c += call->out.ldc) acc[i][j] =
+          PART && j == NV - 1 ? V::load_part(c, last) : V::load(c);
     }
   } else {
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
   }
 
-  const size_t ldb = g.ldb;
-  // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
-  // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
-  // planes apart: so far ahead there is nothing but misses of the TLB.
-  const size_t ahead = ldb > NV * W ? 0 : 8192 / (sizeof(float) * NV * W) * ldb;
-  for (size_t t = 0; t < g.taps; ++t) {
-    // Row i is at base i / 5 plus 0 to 4 strides: three bases and two strides address 15 rows.  The
-    // empty asm hides their relation, or the compiler makes a register for every row and spills.
-    const char* a0 = reinterpret_cast<const char*>(g.a + g.tap[t].a);
-    size_t s1 = g.lda * sizeof(float), s3 = 3 * s1;
-    const char* a1 = MR > 5 ? a0 + 5 * s1 : a0;
-    const char* a2 = MR > 10 ? a0 + 10 * s1 : a0;
-    __asm__("" : "+r"(a1), "+r"(a2), "+r"(s1), "+r"(s3));
-    const float* b = g.b + g.tap[t].b;
-    const auto step = [&](size_t p) __attribute__((always_inline)) {
+  // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty
+  // asm hides how they relate, or the compiler makes a register for every row and spills.
+  size_t s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
+  const size_t ldb = call->ldb * sizeof(float);
+  __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
+  for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
+    // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
+    // there for the multiply-adds of the tile before.
+    __asm__("" : "+r"(call));
+    const char* a0 = reinterpret_cast<const char*>(call->a + tap->a);
+    const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
+    const char* b = reinterpret_cast<const char*>(call->b + tap->b);
+    // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
+    // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
+    // planes apart: so far ahead there is nothing but misses of the TLB.
+    const char* ahead = call->ldb > NV * W ? b : b + 8192 / (sizeof(float) * NV * W) * ldb;
+    for (size_t k = call->k; k != 0; --k) {
+      __asm__("" : "+r"(a0), "+r"(a7), "+r"(b), "+r"(ahead));
       V vb[NV];
-      QUERN_UNROLL for (int j = 0; j < NV; ++j) __builtin_prefetch(b + ahead + j * W);
-      QUERN_UNROLL for (int j = 0; j < NV; ++j) vb[j] =
-          PART && j == NV - 1 ? V::load_part(b + j * W, last) : V::load(b + j * W);
+      QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+        const float* from = reinterpret_cast<const float*>(b) + j * W;
+        vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
+        __builtin_prefetch(ahead + j * W * sizeof(float));
+      }
       QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-        const char* base = i < 5 ? a0 : i < 10 ? a1 : a2;
-        const V va =
-            V::set1(*reinterpret_cast<const float*>(base + (i % 5 == 3 ? s3 : s1 * (i % 5)) + p * sizeof(float)));
+        const int r = i % 7;
+        const char* base = i < 7 ? a0 : a7;
+        const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
+        const V va = V::set1(*reinterpret_cast<const float*>(from));
         QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
       }
-      b += ldb;
-    };
-    size_t k = g.k;
-    for (; k >= 4; k -= 4, a0 += 16, a1 += 16, a2 += 16) step(0), step(1), step(2), step(3);
-    for (; k != 0; --k, a0 += 4, a1 += 4, a2 += 4) step(0);
+      a0 += sizeof(float), a7 += sizeof(float), b += ldb, ahead += ldb;
+    }
   }
+  __asm__("" : "+r"(call));
 
-  const epilogue_f32* const e = g.out.epilogue;
+  const epilogue_f32* const e = call->out.epilogue;
   if (e && !e->clamp_only) {
     alignas(64) float buffer[MR * NV * W];
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j].store(
         buffer + (i * NV + j) * W);
-    finish<V>(g.out, g.m, g.n, buffer, NV * W);
+    finish<V>(call->out, call->m, call->n, buffer, NV * W);
     return;
   }
   if (e) {
-    const V lower = V::set1(e->lower), upper = V::set1(e->upper);
-    if (e->bias && g.out.channels_are_rows) {
+    if (e->bias && call->out.channels_are_rows) {
       QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-        const V bias = V::set1(e->bias[g.out.channel + i]);
+        const V bias = V::set1(e->bias[call->out.channel + i]);
         QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = acc[i][j] + bias;
       }
     } else if (e->bias) {
-      const float* p = e->bias + g.out.channel;
+      const float* p = e->bias + call->out.channel;
       QUERN_UNROLL for (int j = 0; j < NV; ++j) {
         const V bias = PART && j == NV - 1 ? V::load_part(p + j * W, last) : V::load(p + j * W);
         QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[i][j] = acc[i][j] + bias;
       }
     }
     // min and max return the second operand for NaN, which therefore comes through.
-    QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] =
-        V::min(upper, V::max(lower, acc[i][j]));
+    if (bits(e->lower) != 0xff800000) {  // minus infinity
+      const V lower = V::set1(e->lower);
+      QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] =
+          V::max(lower, acc[i][j]);
+    }
+    if (bits(e->upper) != 0x7f800000) {
+      const V upper = V::set1(e->upper);
+      QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] =
+          V::min(upper, acc[i][j]);
+    }
   }
-  QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-    float* c = g.out.c + static_cast<size_t>(i) * g.out.ldc;
-    QUERN_UNROLL for (int j = 0; j < NV; ++j) if (PART && j == NV - 1) acc[i][j].store_part(c + j * W, last);
-    else acc[i][j].store(c + j * W);
+  size_t at[NV];
+  QUERN_UNROLL for (int j = 0; j < NV; ++j) at[j] = column(j * W, call->out.block, call->out.next);
+  if (call->out.stream && is_aligned<V>(call->out)) {
+    QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+      float* c = call->out.c + static_cast<size_t>(i) * call->out.ldc + at[j];
+      if (PART && j == NV - 1 && last < W)
+        acc[i][j].store_part(c, last);
+      else
+        acc[i][j].stream(c);
+    }
+    return;
+  }
+  QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+    float* c = call->out.c + static_cast<size_t>(i) * call->out.ldc + at[j];
+    if (PART && j == NV - 1)
+      acc[i][j].store_part(c, last);
+    else
+      acc[i][j].store(c);
   }
 }
 

@@ -223,12 +223,4 @@ inline geometry geometry_of(const quern_problem& p) {
   return g;
 }
 
-// For drivers that know no blocks of channels.
-inline refusal refuse_blocked(const quern_problem& p) {
-  if (block_of(p.src.layout) != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
-  if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
-  if (block_of(p.residual.layout) != 1) return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
-  return {};
-}
-
 }  // namespace quern

@@ -37,15 +37,18 @@ struct epilogue_f32 {
   float lower, upper;
 };
 
-// Where a tile of m x n sums goes: C[i][j] = c[i * ldc + j], written once, exactly m x n.
+// Where a tile of m x n sums goes: C[i][j] = c[i * ldc + j], written once, exactly m x n.  With blocks, column j
+// is at j / block * next + j % block instead; a block is a multiple of a vector, and column 0 begins one.
 struct output_f32 {
   float* c;
   size_t ldc;
+  size_t block, next;            // block 0: columns side by side
+  bool stream;                   // past the caches, where rows are aligned; the caller fences
   const epilogue_f32* epilogue;  // NULL: the sum is not finished, store it as it is
   bool channels_are_rows;        // output channels run along m (NCHW), else along n (NHWC)
   size_t channel;                // the first of them, index into the vectors of the epilogue
-  const float* residual;         // as c, with its own stride
-  size_t ldr;
+  const float* residual;         // as c, with its own strides
+  size_t ldr, residual_block, residual_next;
 };
 
 // ---- gemm_f32 ---------------------------------------------------------------------------------

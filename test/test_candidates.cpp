@@ -172,8 +172,8 @@ TEST(Candidates, EveryReasonIsExplained) {
         "src.type", "src.type is f64, it computes f32");
   check(chw, nothing, "conv_direct", small, QUERN_REASON_LAYOUT, "src.stride[1]", "src.stride[1] is 196, it takes 1");
   check(
-      p, [](quern_problem& q, quern_wish&) { q.src.layout = QUERN_NC8HW8; }, "conv_direct", small, QUERN_REASON_LAYOUT,
-      "src.layout", "src.layout is nc8hw8, it takes nchw and nhwc");
+      p, [](quern_problem& q, quern_wish&) { q.dst.layout = QUERN_NC4HW4; }, "conv_direct", small, QUERN_REASON_LAYOUT,
+      "dst.layout", "dst.layout is nc4hw4, it takes nhwc");
   check(
       p, [](quern_problem& q, quern_wish&) { q.src.layout = QUERN_NC4HW4, q.groups = 64, q.weights.size[1] = 1; },
       "conv_depthwise", "depthwise_f32_7x8_taps3s1_avx2", QUERN_REASON_LAYOUT, "src.layout",

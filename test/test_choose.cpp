@@ -25,7 +25,7 @@ const choice choices[] = {
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_direct", nullptr},
     {"nchw mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_band", nullptr},
     {"nchw mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_band", nullptr},
-    {"nc16hw16 mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_band", nullptr},
+    {"nc16hw16 mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_direct", nullptr},
     // A first layer, a tiny image, and one whose rows fill the tile as they lie.
     {"nchw mb1ic3ih224oc64oh224kh3ph1", avx512, "conv_planar", nullptr},
     {"nchw mb1ic512ih7oc2048oh7kh1", avx512, "conv_band", nullptr},

@@ -58,7 +58,12 @@ struct variant {
   int epilogue;  // 0 none, 1 clamp only, 2 whole
   int32_t residual;
   size_t gap_a, gap_b, gap_c, gap_r, channel;
+  size_t block, residual_block;  // 0: columns side by side
+  bool stream;
 };
+
+// Where column j is, as the contract says.
+size_t column(size_t j, size_t block, size_t next) { return block ? j / block * next + j % block : j; }
 
 class tile_bench {
  public:
@@ -67,8 +72,8 @@ class tile_bench {
         dice_(seed),
         a_(most_taps * (1 + size_t(row.mr) * (257 + 3)), side),
         b_(most_taps * (1 + 257 * (size_t(row.nr) + 3)), side),
-        c_(size_t(row.mr) * size_t(row.nr + 3) + 64, side),
-        residual_(size_t(row.mr) * size_t(row.nr + 3), side),
+        c_(size_t(row.mr + 1) * size_t(2 * row.nr + 6) + 64, side),
+        residual_(size_t(row.mr + 1) * size_t(2 * row.nr + 6), side),
         scale_(size_t(row.nr) + 3, side),
         bias_(size_t(row.nr) + 3, side),
         slope_(size_t(row.nr) + 3, side) {}
@@ -84,22 +89,38 @@ class tile_bench {
                        .gap_b = gap(),
                        .gap_c = gap(),
                        .gap_r = gap(),
-                       .channel = gap()};
+                       .channel = gap(),
+                       .block = block(),
+                       .residual_block = block(),
+                       .stream = dice_.one_in(3)};
     gemm_f32 g = {};
     g.m = m, g.n = n, g.k = k, g.taps = taps;
-    g.lda = k + v.gap_a, g.ldb = n + v.gap_b, g.out.ldc = n + v.gap_c, g.out.ldr = n + v.gap_r;
+    g.lda = k + v.gap_a, g.ldb = n + v.gap_b;
+    g.out.block = v.block, g.out.ldc = v.block ? v.block + v.gap_c : n + v.gap_c;
+    g.out.residual_block = v.residual_block, g.out.ldr = (v.residual_block ? v.residual_block : n) + v.gap_r;
+    g.out.stream = v.stream;
+    if (v.stream && v.gap_c != 0)
+      g.out.ldc = (g.out.ldc + vector() - 1) / vector() * vector();  // else rows may be unaligned
+    g.out.next = v.block ? m * g.out.ldc : 0, g.out.residual_next = m * g.out.ldr + v.gap_r;
     gemm_tap tap[most_taps];
     place_taps(g, tap);
     g.tap = tap;
 
-    const size_t c_count = (m - 1) * g.out.ldc + n, channels = v.channel + (v.rows ? m : n);
+    const auto at = [&](size_t i, size_t j) { return i * g.out.ldc + column(j, g.out.block, g.out.next); };
+    const auto add_at = [&](size_t i, size_t j) {
+      return i * g.out.ldr + column(j, g.out.residual_block, g.out.residual_next);
+    };
+    // The last element is in the last row, of the last whole block or what follows it.
+    const size_t whole = v.block && n >= v.block ? n / v.block * v.block : n;
+    const size_t c_count = std::max(at(m - 1, whole - 1), at(m - 1, n - 1)) + 1,
+                 channels = v.channel + (v.rows ? m : n);
     float* const c = g.out.c = c_.take(c_count, canary);
     c_.mark(c_count);
     std::vector<float> want(m * n, 0.0f);
     for (size_t i = 0; i < m; ++i)
       for (size_t j = 0; j < n; ++j) {
-        c[i * g.out.ldc + j] = v.accumulate ? dice_.integer(-8, 8) : nan;
-        if (v.accumulate) want[i * n + j] = c[i * g.out.ldc + j];
+        c[at(i, j)] = v.accumulate ? dice_.integer(-8, 8) : nan;
+        if (v.accumulate) want[i * n + j] = c[at(i, j)];
       }
     for (size_t t = 0; t < taps; ++t)
       for (size_t i = 0; i < m; ++i)
@@ -113,30 +134,36 @@ class tile_bench {
     g.out.epilogue = v.epilogue ? &e : nullptr;
     g.out.channels_are_rows = v.rows, g.out.channel = v.channel;
     if (v.epilogue == 2 && v.residual) {
-      g.out.residual = fill(residual_, (m - 1) * g.out.ldr + n);
+      const size_t whole_r = v.residual_block && n >= v.residual_block ? n / v.residual_block * v.residual_block : n;
+      g.out.residual = fill(residual_, std::max(add_at(m - 1, whole_r - 1), add_at(m - 1, n - 1)) + 1);
     }
     for (size_t i = 0; v.epilogue && i < m; ++i)
       for (size_t j = 0; j < n; ++j)
         want[i * n + j] = finish(want[i * n + j], e, v.channel + (v.rows ? i : j),
-                                 g.out.residual ? g.out.residual[i * g.out.ldr + j] : 0.0f);
+                                 g.out.residual ? g.out.residual[add_at(i, j)] : 0.0f);
 
     row_.gemm(g);
     const auto wrong = [&](const char* what, size_t i, size_t j) {
       return testing::AssertionFailure() << row_.name << " m " << m << " n " << n << " k " << k << " taps " << taps
-                                         << " epilogue " << v.epilogue << (v.rows ? " rows" : " columns") << ": "
-                                         << what << " at " << i << ", " << j << " is " << c[i * g.out.ldc + j];
+                                         << " epilogue " << v.epilogue << (v.rows ? " rows" : " columns")
+                                         << (v.stream ? " streamed" : "") << " block " << v.block << ": " << what
+                                         << " at " << i << ", " << j;
     };
     for (size_t i = 0; i < m; ++i)
-      for (size_t j = 0; j < g.out.ldc && i * g.out.ldc + j < c_count; ++j) {
-        if (j < n && c[i * g.out.ldc + j] != want[i * n + j])
-          return wrong("C", i, j) << ", must be " << want[i * n + j];
-        if (j >= n && c[i * g.out.ldc + j] != canary) return wrong("what follows the row", i, j);
+      for (size_t j = 0; j < n; ++j) {
+        if (c[at(i, j)] != want[i * n + j])
+          return wrong("C", i, j) << " is " << c[at(i, j)] << ", must be " << want[i * n + j];
+        c[at(i, j)] = canary;
       }
+    for (size_t i = 0; i < c_count; ++i)
+      if (c[i] != canary) return wrong("memory between rows was written", i, 0);
     if (!c_.marked(c_count)) return wrong("memory beside C was written", 0, 0);
     return testing::AssertionSuccess();
   }
 
  private:
+  size_t vector() const { return static_cast<size_t>(row_.vector); }
+  size_t block() { return dice_.one_in(3) ? vector() * static_cast<size_t>(dice_.from(1, 2)) : 0; }
   size_t gap() { return static_cast<size_t>(dice_.from(0, 3)); }
 
   float* fill(const arena& memory, size_t count) {

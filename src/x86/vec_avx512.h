@@ -3,7 +3,7 @@
 // A vector of 16 floats in one AVX-512 register.  What vec_<isa>.h promises, the same on every ISA: each
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
-// Operations: load load_part store store_part set1 zero + - * / fma fnma min max < <= == select & | ^ andnot
+// Operations: load load_part store store_part stream set1 zero + - * / fma fnma min max < <= == select & | ^ andnot
 // round_even pow2 transpose8.
 #pragma once
 
@@ -36,6 +36,8 @@ struct vec {
   }
   [[gnu::always_inline]] void store(float* p) const { _mm512_storeu_ps(p, v); }
   [[gnu::always_inline]] void store_part(float* p, size_t count) const { _mm512_mask_storeu_ps(p, first(count), v); }
+  // Past the caches, in no order with other stores; p is aligned to the vector.
+  [[gnu::always_inline]] void stream(float* p) const { _mm512_stream_ps(p, v); }
 
   [[gnu::always_inline]] friend vec operator+(vec a, vec b) { return {_mm512_add_ps(a.v, b.v)}; }
   [[gnu::always_inline]] friend vec operator-(vec a, vec b) { return {_mm512_sub_ps(a.v, b.v)}; }

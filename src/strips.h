@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+//
+// The outputs of a phase as boxes of pixels that have the same taps on the image (one inside, a few along the
+// border), and a box as strips that a kernel takes at once.
+#pragma once
+
+#include "geometry.h"
+
+namespace quern {
+
+// One axis of a box: how many outputs, and the elements from one to the next.
+struct side {
+  int64_t count, src, dst, residual;
+};
+
+struct box {
+  int64_t images;
+  range d, y, x;
+};
+
+// Lines of pixels at the same distances, so that one kernel call takes any run of them; the three other axes,
+// the outermost first, lead from line to line.
+struct strips {
+  side line, others[3];
+
+  int64_t lines() const { return others[0].count * others[1].count * others[2].count; }
+  int64_t tiles(int64_t mr) const { return lines() * up(line.count, mr); }
+};
+
+// Along the axis that gives the fewest strips of mr pixels; axes that lie behind each other are one.
+inline strips strips_of(const geometry& g, const phase& ph, const box& b, int64_t mr, bool residual) {
+  const auto along = [&](int64_t count, int64_t in_step, int64_t out_step, int i) {
+    return side{count, in_step * g.src[i], out_step * g.dst[i], out_step * g.residual[i]};
+  };
+  side s[4] = {along(b.images, 1, 1, 0), along(b.d.count(), ph.d.in_step, ph.d.out_step, 2),
+               along(b.y.count(), ph.h.in_step, ph.h.out_step, 3), along(b.x.count(), ph.w.in_step, ph.w.out_step, 4)};
+  int inner = 3;
+  for (int i = 2; i >= 0; --i) {
+    if (s[i].count == 1) continue;
+    side& in = s[inner];
+    if (in.count == 1) {
+      in = s[i], s[i].count = 1;
+    } else if (s[i].src == in.src * in.count && s[i].dst == in.dst * in.count &&
+               (!residual || s[i].residual == in.residual * in.count)) {
+      in.count *= s[i].count, s[i].count = 1;
+    } else {
+      inner = i;
+    }
+  }
+  const auto tiles = [&](int i) {
+    int64_t n = up(s[i].count, mr);
+    for (int j = 0; j < 4; ++j)
+      if (j != i) n *= s[j].count;
+    return n;
+  };
+  int best = 3;
+  for (int i = 2; i >= 0; --i)
+    if (s[i].count > 1 && tiles(i) < tiles(best)) best = i;
+  strips all = {s[best], {}};
+  for (int i = 0, to = 0; i < 4; ++i)
+    if (i != best) all.others[to++] = s[i];
+  return all;
+}
+
+// Calls visit(d range, y range, x range) for every box of the band of rows.
+template <class Visit>
+void boxes(const phase& ph, range band, Visit visit) {
+  for (range d = {0, 0}; d.begin < ph.d.out_count; d.begin = d.end) {
+    d = ph.d.span(d.begin, ph.d.out_count);
+    for (range y = {band.begin, band.begin}; y.begin < band.end; y.begin = y.end) {
+      y = ph.h.span(y.begin, band.end);
+      for (range x = {0, 0}; x.begin < ph.w.out_count; x.begin = x.end) {
+        x = ph.w.span(x.begin, ph.w.out_count);
+        visit(d, y, x);
+      }
+    }
+  }
+}
+
+// Ranges of outputs with the same taps, for a cost.  An axis of more than that counts as if all of it were
+// like its middle: a choice must not take longer for a larger filter.
+struct axis_parts {
+  static constexpr int most = 8;
+  struct {
+    range outputs;
+    int64_t taps;
+  } part[most];
+  int count = 0;
+
+  explicit axis_parts(const axis& a) {
+    for (range r = {0, 0}; r.begin < a.out_count; r.begin = r.end) {
+      r = a.span(r.begin, a.out_count);
+      if (count == most) {
+        part[0] = {{0, a.out_count}, a.taps_at(a.out_count / 2).count()}, count = 1;
+        return;
+      }
+      part[count++] = {r, a.taps_at(r.begin).count()};
+    }
+  }
+};
+
+}  // namespace quern
