@@ -8,10 +8,19 @@
 namespace quern {
 namespace {
 
+// Blocks of channels: each is one move.
+template <size_t COLS>
+void copy_blocks(const copy_f32& c) {
+  for (size_t i = 0; i < c.rows; ++i)
+    __builtin_memcpy(c.dst + i * c.dst_row, c.src + i * c.src_row, COLS * sizeof(float));
+}
+
 // Rows as they are: whole vectors, then the rest of the row under a mask.
 template <class V>
 void copy_straight(const copy_f32& c) {
   constexpr size_t W = V::width;
+  if (c.cols == 4) return copy_blocks<4>(c);
+  if (c.cols == 8) return copy_blocks<8>(c);
   for (size_t i = 0; i < c.rows; ++i) {
     const float* src = c.src + i * c.src_row;
     float* dst = c.dst + i * c.dst_row;
@@ -22,21 +31,13 @@ void copy_straight(const copy_f32& c) {
 }
 
 // Source rows run down the destination: squares of 8 by 8, so that both sides move whole cache lines.  The last
-// ones of a side of 8 or more lie over their neighbours.
+// square of a side lies over its neighbour; no side is shorter than one.
 template <class V>
 void copy_transposed(const copy_f32& c) {
-  for (size_t i = 0; i < c.rows; i = i + 8 < c.rows ? (i + 16 <= c.rows ? i + 8 : c.rows - 8) : c.rows) {
-    size_t j = 0;
-    for (; j + 8 <= c.cols; j += 8)
+  const auto after = [](size_t i, size_t n) { return i + 8 >= n ? n : i + 16 > n ? n - 8 : i + 8; };
+  for (size_t i = 0; i < c.rows; i = after(i, c.rows))
+    for (size_t j = 0; j < c.cols; j = after(j, c.cols))
       V::transpose8(c.src + i + j * c.src_col, c.src_col, c.dst + i * c.dst_row + j, c.dst_row);
-    if (j < c.cols && c.cols >= 8) {
-      j = c.cols - 8;
-      V::transpose8(c.src + i + j * c.src_col, c.src_col, c.dst + i * c.dst_row + j, c.dst_row);
-      j = c.cols;
-    }
-    for (; j < c.cols; ++j)
-      for (size_t r = 0; r < 8; ++r) c.dst[(i + r) * c.dst_row + j] = c.src[i + r + j * c.src_col];
-  }
 }
 
 // Strides that are common enough to let the compiler make shuffles of them.
