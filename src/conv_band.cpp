@@ -65,13 +65,13 @@ double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t ba
     const double calls = double(ph.d.out_count) * double(ph.h.out_count) * double(tiles.tiles);
     cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
     if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
-    cycles += calls * double(up(g.k, row.nr)) * 6 * double(ph.d.taps * ph.h.taps * (rows_merge(g, w) ? 1 : ph.w.taps));
+    cycles += calls * double(up(g.k, row.nr)) * 4 * double(ph.d.taps * ph.h.taps * (rows_merge(g, w) ? 1 : ph.w.taps));
     // Copying: a vector of four in two cycles, and what every row takes around it.
     const double copied = double(ph.d.out_count) * double(ph.d.taps) * double(band_count * block_count) *
                           double(h.places(up(ph.h.out_count, std::max<int64_t>(1, band_count))));
     cycles += copied * (60 + 0.5 * double(w.places(ph.w.out_count)) * double(g.c));
     cycles += double(ph.d.out_count) * double(band_count * block_count) * 300;
-    if (sow) cycles += 0.5 * double(ph.outputs()) * double(g.k) + 30 * calls * double(up(g.k, row.nr));
+    if (sow) cycles += 0.7 * double(ph.outputs()) * double(g.k) + 30 * calls * double(up(g.k, row.nr));
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }
@@ -230,20 +230,19 @@ void rows_of_panel(const block& b, gemm_f32 tile, range ys, int64_t channel) {
         taps[tile.taps++] = {r * b.row_floats() + u * b.w.tap * pixel_pitch(g),
                              ((t * ph.h.taps + v) * ph.w.taps + u) * g.c * int64_t(tile.ldb)};
       }
+      // One call, changed from tile to tile: a copy of it would wait for what was just written.
+      const bool sow = word[sown];
+      float* dst = sow ? b.sums + (y - ys.begin) * width * nr : b.dst + y * ph.h.out_step * g.dst[3] + channel;
+      const float* add = sow          ? addends + (y - ys.begin) * width * nr
+                         : b.residual ? b.residual + y * ph.h.out_step * g.residual[3] + channel
+                                      : nullptr;
       for (int64_t i = 0; i < tiles.tiles; ++i) {
         const int64_t x = tiles.begin(i);
-        gemm_f32 call = tile;
-        call.m = tiles.rows(i);
-        call.a = b.strip + x * int64_t(tile.lda);
-        if (word[sown]) {
-          call.out.c = b.sums + ((y - ys.begin) * width + x) * nr;
-          call.out.residual = addends + ((y - ys.begin) * width + x) * nr;
-        } else {
-          call.out.c = b.dst + y * ph.h.out_step * g.dst[3] + x * int64_t(tile.out.ldc) + channel;
-          if (b.residual)
-            call.out.residual = b.residual + y * ph.h.out_step * g.residual[3] + x * int64_t(tile.out.ldr) + channel;
-        }
-        b.j.row.gemm(call);
+        tile.m = tiles.rows(i);
+        tile.a = b.strip + x * int64_t(tile.lda);
+        tile.out.c = dst + x * int64_t(tile.out.ldc);
+        if (b.residual) tile.out.residual = add + x * int64_t(tile.out.ldr);
+        b.j.row.gemm(tile);
       }
     }
     done = end;

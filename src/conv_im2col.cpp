@@ -19,7 +19,7 @@
 namespace quern {
 namespace {
 
-enum word { k_block, pixel_block, pixel_blocks, channel_block, channel_blocks, flags };
+enum word { k_block, pixel_block, pixel_blocks, channel_block, channel_blocks, flags, streams };
 enum flag : uint32_t { channels_across = 1, in_place = 2, scattered = 4 };
 
 constexpr int64_t padding = 16;  // between packed rows: a power of two would fall into few sets of L1
@@ -106,6 +106,8 @@ static double compute_cycles(const geometry& g, const kernel& row, const blockin
     const double taps = k / double(std::max<int64_t>(1, across && straight ? g.c * g.filter[2] : g.c));
     cycles += double(x.pixels) * double(b.word[channel_blocks]) * (k * (straight ? 0.25 : 0.75) + 50 * taps / piece);
   }
+  // Rows of an image are planes apart: where L1 does not keep them they come from L2, line by line.
+  if (!across && (b.word[flags] & in_place) && k * columns > 8192) cycles *= 1.05;
   if (b.word[flags] & scattered) cycles += double(rows * columns);
   return cycles * double(g.n * g.groups * g.phases());
 }
@@ -130,6 +132,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   int64_t pixels = std::max<int64_t>(pixel_tile, l2 / 2 / kc / pixel_tile * pixel_tile);
   pixels = std::min(pixels, up(std::max<int64_t>(x.pixels, 1), pixel_tile) * pixel_tile);
 
+  b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;
@@ -234,7 +237,7 @@ void gemm_scattered(const block& b, const gemm_f32& call, int64_t pixel) {
   float* sums = b.workspace + (b.j.blocks.workspace_bytes / 4 - uint64_t(2 * row.mr * row.nr)) / 16 * 16;
   float* addends = sums + row.mr * row.nr;
   gemm_f32 tile = call;
-  tile.out.c = sums, tile.out.ldc = row.nr;
+  tile.out.c = sums, tile.out.ldc = row.nr, tile.out.stream = false;
   if (b.residual) {
     pixel_runs(b.ph, b.residual, b.g.residual, b.g.residual_block, pixel, pixels,
                [&](int64_t i, const pixel_run<const float>& run) {
@@ -272,6 +275,7 @@ void run_across(const block& b) {
       tile.out.ldr = b.ph.w.out_step * b.g.residual[4];
       tile.accumulate = k0 > 0;
       tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
+      tile.out.stream = tile.out.epilogue && b.j.blocks.word[streams];
       tile.out.channel = b.channel + panel * row.nr;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
@@ -322,6 +326,7 @@ void run_down(const block& b) {
     tile.accumulate = k0 > 0;
     tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
     tile.out.channels_are_rows = true;
+    tile.out.stream = tile.out.epilogue && b.j.blocks.word[streams];
     const cut tiles(b.g.k, row.mr);
     for (int64_t i = b.channels.begin; i < std::min(b.channels.end, tiles.tiles); ++i) {
       const int64_t channel = tiles.begin(i);
@@ -393,6 +398,7 @@ void run(const job& j, const execution& e) {
       run_across(b);
     else
       run_down(b);
+    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
   });
 }
 

@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_tiles, blocks, strip_floats };
+enum word { bands, block_tiles, blocks, strip_floats, streams };
 
 // How the places of a band lie in the workspace: [c][t][row phase][column phase][row][column], where a phase
 // is every pixel-th place.
@@ -87,9 +87,9 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, 
     const double k = double(ph.taps()) * double(g.c);
     double one = double(line / row.nr) * tile_cycles(row, m, row.nr, k);
     if (line % row.nr) one += tile_cycles(row, m, double(line % row.nr), k);
-    one += double(up(line, row.nr)) * 6 * double(ph.taps());
+    one += double(up(line, row.nr)) * 4 * double(ph.taps());
     // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
-    if (k * row.nr > 8192) one *= 1.08;
+    if (k * row.nr > 8192) one *= 1.05;
     cycles += lines * double(channels.tiles) * one;
     const double items = double(ph.d.out_count) * double(band_count * block_count);
     const double copies = double(ph.d.taps) * double(s.h.places(up(ph.h.out_count, std::max<int64_t>(1, band_count)))) *
@@ -125,6 +125,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
   }
   b.word[bands] = parts;
+  b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
   b.word[strip_floats] = up(int64_t(band_floats(g, up(rows, parts))), 16) * 16;
@@ -236,6 +237,7 @@ void run(const job& j, const execution& e) {
     tile.ldb = b.s.plane;
     tile.out.ldc = g.dst[1], tile.out.ldr = g.residual[1];
     tile.out.epilogue = &epilogue;
+    tile.out.stream = word[streams];
     tile.out.channels_are_rows = true;
     const auto place = [&](const int64_t* stride, int64_t y) {
       return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
@@ -252,19 +254,24 @@ void run(const job& j, const execution& e) {
         ys = ph.h.span(ys.begin, rows.end);
         tile.taps = list_taps(b, ph.h.taps_at(ys.begin), taps);
         const int64_t step = dense ? ys.count() : 1;
-        for (int64_t y = ys.begin; y < ys.end; y += step)
-          for (int64_t x = 0; x < step * ph.w.out_count; x += j.row.nr) {
-            gemm_f32 call = tile;
-            call.n = std::min<int64_t>(j.row.nr, step * ph.w.out_count - x);
-            call.b = b.strip + (y - rows.begin) * b.s.columns + x;
-            call.out.c = static_cast<float*>(e.args.dst) + place(g.dst, y) + channel * g.dst[1] + x;
-            if (epilogue.residual)
-              call.out.residual =
-                  static_cast<const float*>(e.args.residual) + place(g.residual, y) + channel * g.residual[1] + x;
-            j.row.gemm(call);
+        // One call, changed from tile to tile: a copy of it would wait for what was just written.
+        for (int64_t y = ys.begin; y < ys.end; y += step) {
+          const int64_t pixels = step * ph.w.out_count;
+          float* dst = static_cast<float*>(e.args.dst) + place(g.dst, y) + channel * g.dst[1];
+          const float* addends = epilogue.residual ? static_cast<const float*>(e.args.residual) + place(g.residual, y) +
+                                                         channel * g.residual[1]
+                                                   : nullptr;
+          tile.b = b.strip + (y - rows.begin) * b.s.columns;
+          for (int64_t x = 0; x < pixels; x += j.row.nr, tile.b += j.row.nr) {
+            tile.n = std::min<int64_t>(j.row.nr, pixels - x);
+            tile.out.c = dst + x;
+            if (addends) tile.out.residual = addends + x;
+            j.row.gemm(tile);
           }
+        }
       }
     }
+    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
   });
 }
 
