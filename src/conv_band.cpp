@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, chunk, lines, sown, strip_floats };
+enum word { bands, block_panels, blocks, chunk, lines, sown, strip_floats, streams };
 
 constexpr int64_t most_taps = 64;  // of a chunk
 
@@ -114,6 +114,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count()));
   }
   b.word[bands] = parts;
+  b.word[streams] = !b.word[sown] && g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), channel_blocks));
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
 
@@ -220,6 +221,7 @@ void rows_of_panel(const block& b, gemm_f32 tile, range ys, int64_t channel) {
     const int64_t end = std::min(slots, done + word[chunk]);
     tile.accumulate = done > 0;
     tile.out.epilogue = end == slots ? &b.epilogue : nullptr;
+    tile.out.stream = word[streams] && tile.out.epilogue;
     for (int64_t y = ys.begin; y < ys.end; ++y) {
       const range th = ph.h.taps_at(y);
       tile.taps = 0;
@@ -297,6 +299,7 @@ void run(const job& j, const execution& e) {
       for (int64_t y = rows.begin; y < rows.end; y += word[lines])
         rows_of_panel(b, tile, {y, std::min(rows.end, y + word[lines])}, group * g.k + panel * j.row.nr);
     }
+    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
   });
 }
 

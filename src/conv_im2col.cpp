@@ -104,7 +104,7 @@ static double compute_cycles(const geometry& g, const kernel& row, const blockin
     // And what each piece of a line takes at every tap, or filter row where taps merge.
     const double piece = double(std::clamp<int64_t>(x.width, 1, across ? x.width + 1 : row.nr));
     const double taps = k / double(std::max<int64_t>(1, across && straight ? g.c * g.filter[2] : g.c));
-    cycles += double(x.pixels) * double(b.word[channel_blocks]) * (k * (straight ? 0.25 : 0.75) + 50 * taps / piece);
+    cycles += double(x.pixels) * double(b.word[channel_blocks]) * (k * (straight ? 0.25 : 0.75) + 70 * taps / piece);
   }
   // Rows of an image are planes apart: where L1 does not keep them they come from L2, line by line.
   if (!across && (b.word[flags] & in_place) && k * columns > 8192) cycles *= 1.05;

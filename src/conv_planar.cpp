@@ -87,7 +87,7 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, 
     const double k = double(ph.taps()) * double(g.c);
     double one = double(line / row.nr) * tile_cycles(row, m, row.nr, k);
     if (line % row.nr) one += tile_cycles(row, m, double(line % row.nr), k);
-    one += double(up(line, row.nr)) * 4 * double(ph.taps());
+    one += double(up(line, row.nr)) * 3 * double(ph.taps());
     // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
     if (k * row.nr > 8192) one *= 1.05;
     cycles += lines * double(channels.tiles) * one;
@@ -95,7 +95,7 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, 
     const double copies = double(ph.d.taps) * double(s.h.places(up(ph.h.out_count, std::max<int64_t>(1, band_count)))) *
                           double(s.w.pixel);
     const bool straight = s.w.pixel == 1 && g.src[4] == 1 && g.src_block == 1;
-    cycles += items * (300 + copies * (40 + double(g.c) * (15 + (straight ? 0.2 : 0.5) * double(s.columns))));
+    cycles += items * (300 + copies * (40 + double(g.c) * (15 + (straight ? 0.2 : 0.3) * double(s.columns))));
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }
