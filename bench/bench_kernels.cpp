@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Every microkernel of the table on its full tile, operands in or near L1, as GFLOP/s and as percent of the FMA
-// peak that its ISA reaches in the same moment: gemm_f32 at three depths of k, depthwise_f32 with square filters
-// of the width that it is made for.  The reference rows are left out: they exist to be right, and nothing is
-// gained by making them fast.
+// peak that its ISA reaches in the same moment: gemm_f32 at three depths of k, depthwise_f32 and grouped_f32 with
+// square filters of the width that they are made for.  The reference rows are left out: they exist to be right, and
+// nothing is gained by making them fast.
 #include <benchmark/benchmark.h>
 #include <time.h>
 
@@ -99,6 +99,57 @@ struct depthwise_tile {
   quern::depthwise_f32 call = {};
 };
 
+// All lines of a call away from the image's edges, with a square filter.
+struct grouped_tile {
+  explicit grouped_tile(const quern::kernel& row)
+      : filter(row.taps ? row.taps : 4), group(row.group), taps(row.taps ? filter : 1) {
+    const size_t n = row.vector, pixels = row.mr + filter - 1, lines = row.lines + filter - 1;
+    src = floats(lines * pixels * n), weights = floats(filter * filter * group * n);
+    dst = floats(static_cast<size_t>(row.lines * row.mr) * n);
+    for (size_t i = 0; i < lines * pixels * n; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
+    for (size_t i = 0; i < filter * filter * group * n; ++i) weights.get()[i] = static_cast<float>(i * 5 % 11) - 5;
+    for (size_t r = 0; r < filter; ++r)
+      for (size_t s = 0; s < filter; s += taps)
+        rows.push_back({static_cast<ptrdiff_t>((r * pixels + s) * n),
+                        static_cast<ptrdiff_t>((r * filter + s) * group * n), &inside});
+    call.m = row.mr, call.n = n, call.lines = row.lines;
+    call.rows = rows.size(), call.row = rows.data();
+    call.src = src.get(), call.src_pixel = static_cast<ptrdiff_t>(n);
+    call.src_line = static_cast<ptrdiff_t>(pixels * n), call.src_half = static_cast<ptrdiff_t>(n / 2);
+    call.weights = weights.get();
+    call.out.c = dst.get(), call.out.ldc = n, call.out.epilogue = &nothing;
+    call.dst_line = static_cast<ptrdiff_t>(row.mr * n), call.dst_half = static_cast<ptrdiff_t>(n / 2);
+  }
+  bool right() const {
+    const size_t n = call.n;
+    for (size_t line = 0; line < call.lines; ++line)
+      for (size_t i = 0; i < call.m; ++i)
+        for (size_t o = 0; o < n; ++o) {
+          float sum = 0;
+          for (const quern::grouped_row& r : rows)
+            for (size_t s = 0; s < taps; ++s)
+              for (size_t p = 0; p < group; ++p)
+                sum += call.src[static_cast<size_t>(r.a) + line * static_cast<size_t>(call.src_line) + (i + s) * n +
+                                o / group * group + p] *
+                       call.weights[static_cast<size_t>(r.b) + ((p / 4 * taps + s) * 4 + p % 4) * n + o];
+          if (sum != call.out.c[(line * call.m + i) * n + o]) return false;
+        }
+    return true;
+  }
+  double flops() const { return 2.0 * static_cast<double>(call.lines * call.m * call.n * filter * filter * group); }
+
+  size_t filter, group, taps;
+  const uint32_t inside = ~uint32_t{0};
+  std::vector<quern::grouped_row> rows;
+  aligned src = floats(0), weights = floats(0), dst = floats(0);
+  quern::epilogue_f32 nothing = {.alpha = 1,
+                                 .beta = 1,
+                                 .clamp_only = true,
+                                 .lower = -std::numeric_limits<float>::infinity(),
+                                 .upper = std::numeric_limits<float>::infinity()};
+  quern::grouped_f32 call = {};
+};
+
 // Of this thread: other programs on the machine do not count.
 double cpu_seconds() {
   timespec t = {};
@@ -131,6 +182,9 @@ void run(benchmark::State& state, const quern::kernel& row, uint64_t isa) {
   if (row.kind == quern::kind::gemm_f32) {
     const gemm_tile t(row, size);
     measure(state, row, t, outputs * static_cast<double>(size), [&] { row.gemm(t.call); });
+  } else if (row.kind == quern::kind::grouped_f32) {
+    const grouped_tile t(row);
+    measure(state, row, t, t.flops(), [&] { row.grouped(t.call); });
   } else {
     const depthwise_tile t(row, size);
     measure(state, row, t, outputs * static_cast<double>(size * size), [&] { row.depthwise(t.call); });

@@ -131,7 +131,7 @@ struct geometry {
   // Memory that holds nothing may be NULL: no stride leads anywhere from there.
   void forget_empty(const quern_problem& p) {
     const auto holds_nothing = [](const quern_tensor& t) { return std::find(t.size, t.size + 5, 0) != t.size + 5; };
-    if (holds_nothing(p.src)) std::fill_n(src, 5, 0);
+    if (holds_nothing(p.src)) std::fill_n(src, 5, 0), src_block = 1;
     if (holds_nothing(p.weights)) std::fill_n(weights, 5, 0), weights_group = 0;
   }
 

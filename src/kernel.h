@@ -118,6 +118,33 @@ struct depthwise_f32 {
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
 };
 
+// ---- grouped_f32 ------------------------------------------------------------------------------
+//
+//   C[i][o] = epilogue(sum over rows r, s < taps, channels p of the group of output o, of
+//                        src[line * src_line + row[r].a + (i * step + s) * src_pixel + channel p] * weight)
+//
+// for m <= mr pixels along x, on `lines` lines that read the same rows of the filter, and n <= vector output
+// channels: of whole groups, with as many channels in and out as row.group says.  Bit i * step + s of
+// *row[r].inside is clear where that input is padding, or of outputs from m on: it is not read, not multiplied.
+// Sums run over r, s, p from zero.
+//
+// Channels p come by fours: weights of a row are [p / 4][s][p % 4][vector].  The second half of a vector's
+// channels may lie anywhere (blocked layouts).
+struct grouped_row {
+  ptrdiff_t a, b;
+  const uint32_t* inside;
+};
+
+struct grouped_f32 {
+  size_t m, n, lines, rows;
+  const grouped_row* row;
+  const float* src;
+  ptrdiff_t src_pixel, src_line, src_half;
+  const float* weights;
+  output_f32 out;  // of the first line; its rows are pixels
+  ptrdiff_t dst_line, dst_half, residual_line, residual_half;
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -131,7 +158,7 @@ struct depthwise_f32 {
 
 // ---- The row ----------------------------------------------------------------------------------
 
-enum class kind : uint8_t { reference, gemm_f32, depthwise_f32, reference_cuda };
+enum class kind : uint8_t { reference, gemm_f32, depthwise_f32, grouped_f32, reference_cuda };
 
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
@@ -143,10 +170,13 @@ struct kernel {
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
+  int16_t group = 0;           // channels in and out of a group
+  int16_t lines = 0;           // lines of outputs that one call takes
 
   void (*gemm)(const gemm_f32&) = nullptr;
   void (*copy)(const copy_f32&) = nullptr;
   void (*depthwise)(const depthwise_f32&) = nullptr;
+  void (*grouped)(const grouped_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

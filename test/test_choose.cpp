@@ -39,6 +39,11 @@ const choice choices[] = {
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx512, "conv_direct", "gemm_f32_14x32_avx512"},
     {"nhwc g32mb1ic32ih112oc32oh112kh3ph1", avx2, "conv_depthwise", nullptr},
     {"nhwc g32mb1ic32ih112oc32oh112kh3ph1", avx512, "conv_depthwise", nullptr},
+    {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx2, "conv_grouped", "grouped_f32_c4_taps3_avx2"},
+    {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped", "grouped_f32_c4_taps3_avx512"},
+    {"nhwc g32mb1ic128ih56oc128oh28kh3sh2ph1", avx512, "conv_grouped", "grouped_f32_c4_avx512"},
+    {"nhwc g32mb1ic256ih28oc256oh28kh3ph1", avx512, "conv_grouped", "grouped_f32_c8_taps3_avx512"},
+    {"nc8hw8 g30mb1ic240ih28oc240oh28kh1", avx512, "conv_grouped", "grouped_f32_c8_avx512"},
     {"gemm 512x512:512x512", avx2, "gemm", nullptr},
     {"gemm 512x512:512x512", avx512, "gemm", nullptr},
 };
