@@ -25,10 +25,13 @@ int64_t vectors_of(const geometry& g, const kernel& row) { return up(g.groups * 
 
 refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  // First what rules out most problems, before anything is computed of them.
+  if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
+  if (const int64_t c = p.src.size[1] / p.groups; c != row.group)
+    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, row.group};
+  if (const int64_t k = p.dst.size[1] / p.groups; k != row.group)
+    return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, row.group};
   const geometry g = geometry_of(p);
-  if (g.groups < 2) return {QUERN_REASON_SHAPE, "groups", g.groups, 2};
-  if (g.c != row.group) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, row.group};
-  if (g.k != row.group) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, row.group};
   if (g.src_block == 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (g.dst_block == 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
   if (p.epilogue.residual && g.residual_block == 1 && g.residual[1] != 1)
