@@ -37,6 +37,29 @@ struct band_axis {
   }
 };
 
+// Places of the largest phase along each axis.
+struct band_extent {
+  double depth = 0;    // taps along d
+  double rows = 0;     // that one row of outputs reads
+  double more = 0;     // and each further one
+  double columns = 0;  // of a line
+  double split = 0;    // columns from output to output
+
+  explicit band_extent(const geometry& g) {
+    for (int64_t f = 0; f < g.phases(0); ++f) depth = std::max(depth, double(g.axis_of(0, f).taps));
+    for (int64_t f = 0; f < g.phases(1); ++f) {
+      const band_axis h(g.axis_of(1, f));
+      rows = std::max(rows, double(h.places(1))), more = std::max(more, double(h.pixel));
+    }
+    for (int64_t f = 0; f < g.phases(2); ++f) {
+      const axis a = g.axis_of(2, f);
+      const band_axis w(a);
+      columns = std::max(columns, double(w.places(a.out_count))), split = std::max(split, double(w.pixel));
+    }
+  }
+  double places(int64_t outputs) const { return rows > 0 ? rows + double(outputs - 1) * more : 0; }
+};
+
 // Padding and dilation can make one row's band larger than any image.
 inline refusal refuse_band(double floats) {
   constexpr int64_t most = int64_t{1} << 26;

@@ -28,23 +28,15 @@ int64_t pixel_pitch(const geometry& g) { return g.c % 256 == 0 ? g.c + 16 : g.c;
 // Taps that neighbour each other in x read neighbouring pixels: one run of s * c floats.
 bool rows_merge(const geometry& g, const band_axis& w) { return w.tap == 1 && pixel_pitch(g) == g.c; }
 
-// Of the largest phase, for a band of so many rows.
-double band_floats(const geometry& g, int64_t rows) {
-  double most = 0;
-  for (int64_t f = 0; f < g.phases(); ++f) {
-    const phase ph = phase_of(g, f);
-    const band_axis h(ph.h), w(ph.w);
-    most = std::max(most, double(ph.d.taps) * double(h.places(std::min(rows, ph.h.out_count))) *
-                              double(w.places(ph.w.out_count)) * double(pixel_pitch(g)));
-  }
-  return most;
+double band_floats(const geometry& g, const band_extent& x, int64_t outputs) {
+  return x.depth * x.places(outputs) * x.columns * double(pixel_pitch(g));
 }
 
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
-  return refuse_band(band_floats(g, 1));
+  return refuse_band(band_floats(g, band_extent(g), 1));
 }
 
 double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t band_count, int64_t block_count) {
@@ -94,7 +86,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
   // Half of L2 for the band; more where weights pass by once a band.
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
-  const double one = std::max(1.0, band_floats(g, 1)), two = std::max(one, band_floats(g, 2));
+  const band_extent x(g);
+  const double one = std::max(1.0, band_floats(g, x, 1)), two = std::max(one, band_floats(g, x, 2));
   const double room = double(l2) * (double(b.packed_bytes) > double(m.l2) ? 0.75 : 0.5);
   int64_t most = rows;
   if (two > one) most = std::clamp<int64_t>(int64_t((room - one) / (two - one)) + 1, 1, rows);
@@ -119,7 +112,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
 
   const int64_t band = up(rows, parts);
-  b.word[strip_floats] = up(int64_t(band_floats(g, band)), 16) * 16;
+  b.word[strip_floats] = up(int64_t(band_floats(g, x, band)), 16) * 16;
   const int64_t width = std::max<int64_t>(1, ph.w.out_count);
   b.word[lines] = chunks ? band : std::min(band, up(128, width));
   const int64_t sums = b.word[sown] ? b.word[lines] * width * row.nr * (p.epilogue.residual ? 2 : 1) : 0;

@@ -7,8 +7,8 @@
 //
 //   item = image, group, phase, depth, band of rows, block of channels    one task of the parallel_for
 //     copy the band                                                        stays in L2
-//     for row of the band, or rows that follow each other as one line
-//       for the weights of mr output channels                              stay in L1
+//     for the weights of mr output channels                                stay in L1
+//       for row of the band, or rows that follow each other as one line
 //         for nr pixels of the line
 //           row.gemm
 #include "band.h"
@@ -46,18 +46,8 @@ struct planes {
   bool flat(const phase& ph) const { return columns == ph.w.out_count; }
 };
 
-double band_floats(const geometry& g, int64_t outputs) {
-  double most = 0;
-  for (int64_t f = 0; f < g.phases(); ++f) {
-    const phase ph = phase_of(g, f);
-    const planes s(ph, 0);
-    const int64_t n = std::min(outputs, ph.h.out_count);
-    most = std::max(
-        most,
-        (double(ph.d.taps) * double(s.h.places(n) + s.h.pixel) * double(s.w.places(ph.w.out_count) + s.w.pixel) + 32) *
-            double(g.c));
-  }
-  return most;
+double band_floats(const geometry& g, const band_extent& x, int64_t outputs) {
+  return (x.depth * (x.places(outputs) + x.more) * (x.columns + x.split) + 32) * double(g.c);
 }
 
 refusal refuse(const quern_problem& p, const kernel&) {
@@ -70,7 +60,7 @@ refusal refuse(const quern_problem& p, const kernel&) {
     return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.phases(2) * g.dst[4], 1};
   if (p.epilogue.residual && g.phases(2) * g.residual[4] != 1 && p.dst.size[4] > 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.phases(2) * g.residual[4], 1};
-  return refuse_band(band_floats(g, 1));
+  return refuse_band(band_floats(g, band_extent(g), 1));
 }
 
 double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, int64_t block_count) {
@@ -108,7 +98,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t l2 = int64_t(m.l2) / 4;  // elements
   const phase ph = phase_of(g, 0);
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
-  const double one = std::max(1.0, band_floats(g, 1)), two = std::max(one, band_floats(g, 2));
+  const band_extent x(g);
+  const double one = std::max(1.0, band_floats(g, x, 1)), two = std::max(one, band_floats(g, x, 2));
   int64_t most = rows;
   if (two > one) most = std::clamp<int64_t>(int64_t((double(l2) / 2 - one) / (two - one)) + 1, 1, rows);
   int64_t parts = up(rows, most);
@@ -128,7 +119,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
-  b.word[strip_floats] = up(int64_t(band_floats(g, up(rows, parts))), 16) * 16;
+  b.word[strip_floats] = up(int64_t(band_floats(g, x, up(rows, parts))), 16) * 16;
   b.workspace_bytes =
       uint64_t(up(b.word[strip_floats] * 4 + g.filter_size() * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
   return b;
