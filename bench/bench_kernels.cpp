@@ -199,8 +199,8 @@ int main(int argc, char** argv) {
   if (quern_cpu_get(&cpu, nullptr) != QUERN_OK) return 1;
   for (size_t i = 0; i < quern::kernel_count(); ++i) {
     const quern::kernel& row = quern::kernel_at(i);
-    if (row.kind == quern::kind::reference) continue;
     const bool gemm = row.kind == quern::kind::gemm_f32;
+    if (!gemm && row.kind != quern::kind::depthwise_f32) continue;
     auto* const entry = benchmark::RegisterBenchmark(
         row.name, [&row, isa = cpu.isa](benchmark::State& state) { run(state, row, isa); });
     entry->ArgName(gemm ? "k" : "filter");

@@ -145,6 +145,24 @@ struct grouped_f32 {
   ptrdiff_t dst_line, dst_half, residual_line, residual_half;
 };
 
+// ---- reorder_f32 ------------------------------------------------------------------------------
+//
+//   dst[to(c, x)] = src[from(c, x)]      side(c, x) = c / block * channel + c % block + x * pixel
+//
+// for c < channels and x < pixels, exactly those.  block is 1 (NCHW), 4, 8, 16, or larger than all channels
+// (NHWC).
+struct reorder_side {
+  size_t block, channel, pixel;  // channels side by side; elements from block to block, from pixel to pixel
+};
+
+struct reorder_f32 {
+  size_t channels, pixels;
+  const float* src;
+  float* dst;
+  reorder_side from, to;
+  bool stream;  // past the caches: dst, to.channel and to.pixel (but where block is 1) are whole cache lines
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -158,7 +176,7 @@ struct grouped_f32 {
 
 // ---- The row ----------------------------------------------------------------------------------
 
-enum class kind : uint8_t { reference, gemm_f32, depthwise_f32, grouped_f32, reference_cuda };
+enum class kind : uint8_t { reference, gemm_f32, depthwise_f32, reorder_f32, grouped_f32, reference_cuda };
 
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
@@ -177,6 +195,7 @@ struct kernel {
   void (*copy)(const copy_f32&) = nullptr;
   void (*depthwise)(const depthwise_f32&) = nullptr;
   void (*grouped)(const grouped_f32&) = nullptr;
+  void (*reorder)(const reorder_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

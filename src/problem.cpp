@@ -221,7 +221,8 @@ quern_status derive(const char* name, quern_tensor& t, const quern_tensor& from,
   return settle(name, "size", t.size, size, 5, error);
 }
 
-quern_status gemm_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+// Of operators that have none.
+quern_status no_window(quern_problem& p, quern_error* error) {
   for (int i = 0; i < 3; ++i) {
     if (p.window.filter[i] == 0) p.window.filter[i] = 1;
     if (p.window.filter[i] != 1) return refuse(error, "window.filter", i, p.window.filter[i], "", 1);
@@ -229,9 +230,37 @@ quern_status gemm_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
     if (p.window.dilation[i] != 1) return refuse(error, "window.dilation", i, p.window.dilation[i], "", 1);
     if (p.window.pad_begin[i] != 0) return refuse(error, "window.pad_begin", i, p.window.pad_begin[i], "", 0);
     if (p.window.pad_end[i] != 0) return refuse(error, "window.pad_end", i, p.window.pad_end[i], "", 0);
-    if (p.weights.size[i] != 1) return refuse(error, "weights.size", i, p.weights.size[i], "", 1);
   }
   if (p.groups != 1) return refuse(error, "groups", -1, p.groups, "", 1);
+  return QUERN_OK;
+}
+
+// A reorder only moves: of an epilogue it has nothing.
+quern_status reorder_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  if (auto s = no_window(p, error)) return s;
+  const quern_epilogue& e = p.epilogue;
+  const struct {
+    const char* name;
+    int32_t value;
+  } fields[] = {{"epilogue.scale", e.scale},
+                {"epilogue.bias", e.bias},
+                {"epilogue.residual", e.residual},
+                {"epilogue.activation", e.activation}};
+  for (const auto& f : fields) {
+    if (f.value != 0) return refuse(error, f.name, -1, f.value, "", 0);
+  }
+  if (e.alpha != 1)
+    return fail(error, QUERN_INVALID, "epilogue.alpha", 0, 1, "epilogue.alpha is %g, must be 0 or 1",
+                static_cast<double>(e.alpha));
+  std::copy_n(p.src.size, 5, size);
+  return QUERN_OK;
+}
+
+quern_status gemm_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  if (auto s = no_window(p, error)) return s;
+  for (int i = 0; i < 3; ++i) {
+    if (p.weights.size[i] != 1) return refuse(error, "weights.size", i, p.weights.size[i], "", 1);
+  }
   for (int i = 1; i < 3; ++i) {
     if (p.src.size[i] != 1) return refuse(error, "src.size", i, p.src.size[i], "", 1);
   }
@@ -326,23 +355,34 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   quern_problem p;
   if (!given) return fail(error, QUERN_INVALID, "problem", 0, 0, "problem is NULL");
   if (auto s = take(given, p, "problem", error)) return s;
-  if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_GEMM)) return s;
+  if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_REORDER)) return s;
   if (p.reserved) return refuse(error, "reserved", -1, p.reserved, "", 0);
   if (p.groups == 0) p.groups = 1;
   if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;
   // Rows and columns have no channels to be blocked.
   const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : QUERN_NC16HW16;
   if (auto s = check_tensor("src", p.src, p.src.type, last, error)) return s;
-  if (auto s = check_tensor("weights", p.weights, p.src.type, QUERN_NHWC, error)) return s;
+  if (p.op == QUERN_REORDER) {
+    const quern_tensor none = {};
+    if (memcmp(&p.weights, &none, sizeof none) != 0)
+      return fail(error, QUERN_INVALID, "weights", p.weights.type, 0, "weights is described, but a reorder has none");
+  } else if (auto s = check_tensor("weights", p.weights, p.src.type, QUERN_NHWC, error)) {
+    return s;
+  }
   if (auto s = check_window(p.op, p.window, error)) return s;
   if (auto s = check_epilogue(p.epilogue, error)) return s;
   if (auto s = check_accuracy(p, error)) return s;
 
   int64_t size[5];
-  if (auto s = p.op == QUERN_GEMM ? gemm_sizes(p, size, error) : conv_sizes(p, size, error)) return s;
+  if (auto s = p.op == QUERN_GEMM      ? gemm_sizes(p, size, error)
+               : p.op == QUERN_REORDER ? reorder_sizes(p, size, error)
+                                       : conv_sizes(p, size, error))
+    return s;
   if (auto s = derive("dst", p.dst, p.src, size, last, error)) return s;
   if (auto s = check_strides("src", p.src, false, error)) return s;
-  if (auto s = check_strides("weights", p.weights, false, error)) return s;
+  if (p.op != QUERN_REORDER) {
+    if (auto s = check_strides("weights", p.weights, false, error)) return s;
+  }
   if (auto s = check_strides("dst", p.dst, true, error)) return s;
   if (p.epilogue.residual != QUERN_RESIDUAL_NONE) {
     if (auto s = derive("residual", p.residual, p.dst, p.dst.size, last, error)) return s;
@@ -354,7 +394,9 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
                   "residual is described but epilogue.residual is 0, must be QUERN_RESIDUAL_BEFORE or _AFTER");
     }
   }
-  if (auto s = check_work(p, error)) return s;
+  if (p.op != QUERN_REORDER) {
+    if (auto s = check_work(p, error)) return s;
+  }
   out = p;
   return QUERN_OK;
 }
@@ -413,6 +455,15 @@ extern "C" quern_problem quern_gemm(quern_type type, int64_t m, int64_t n, int64
   quern_problem p = problem_of(QUERN_GEMM, type, QUERN_NCHW);
   set(p.src.size, 1, 1, 1, m, k);
   set(p.weights.size, 1, 1, 1, k, n);
+  return p;
+}
+
+extern "C" quern_problem quern_reorder(quern_type type, quern_layout src, quern_layout dst, int64_t n, int64_t c,
+                                       int64_t h, int64_t w) noexcept {
+  quern_problem p = problem_of(QUERN_REORDER, type, src);
+  p.weights = {};
+  p.dst.layout = dst;
+  set(p.src.size, n, c, 1, h, w);
   return p;
 }
 

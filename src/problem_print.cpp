@@ -167,7 +167,11 @@ void print(line& l, const quern_problem& p) {
   if (!gemm || !same || p.src.layout != QUERN_NCHW) l.add(" %s", name_of(layout_words, p.src.layout));
   if (!same) l.add(":%s", name_of(layout_words, p.dst.layout));
   l.add(" ");
-  if (gemm) {
+  if (p.op == QUERN_REORDER) {
+    for (int i = 0; i < 5; ++i) {
+      if (i != 2 || p.src.size[2] != 1) l.add(i == 0 ? "" : "x", p.src.size[i]);
+    }
+  } else if (gemm) {
     const bool batch = p.src.size[0] != 1;
     if (batch) l.add("", p.src.size[0]), l.add("x");
     l.add("", p.src.size[3]), l.add("x", p.src.size[4]);
@@ -175,13 +179,13 @@ void print(line& l, const quern_problem& p) {
   } else {
     print_conv(l, p);
   }
-  if (p.weights.layout != QUERN_NCHW) l.add(" wei=%s", name_of(layout_words, p.weights.layout));
+  if (p.weights.layout > QUERN_NCHW) l.add(" wei=%s", name_of(layout_words, p.weights.layout));
   print_epilogue(l, p);
   const quern_accuracy usual = p.src.type == QUERN_F64 ? QUERN_ACCURACY_F32 : QUERN_ACCURACY_F32_FAST;
   if (p.accuracy != usual) l.add(" accuracy=%s", name_of(accuracy_words, p.accuracy));
 
   bool implied = true;
-  for (int i = 0; i < 3 && !gemm; ++i) {
+  for (int i = 0; i < 3 && !gemm && p.op != QUERN_REORDER; ++i) {
     implied &= implied_ends(p.op, axis_of(p, i)) == text_ends{p.window.pad_end[i], p.window.output_padding[i]};
   }
   // output_padding follows from pad_end and the sizes.

@@ -42,7 +42,7 @@ struct reader {
   quern_error* error;
   const char* at;
   quern_problem p;
-  bool gemm, has_type, has_layout, has_op;
+  bool has_type, has_layout, has_op;
   const char* layout_at;
   const char* descriptor_at;
   const char* descriptor_end;
@@ -182,7 +182,7 @@ struct reader {
         while (*w.end && !is_space(*w.end)) ++w.end;
         return fail_at(
             at, "descriptor",
-            "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm f32 f64 "
+            "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 f64 "
             "nchw nhwc nc4hw4 nc8hw8 nc16hw16",
             quoted(w).s);
       }
@@ -237,6 +237,27 @@ struct reader {
     const int64_t src[5] = {a[0], 1, 1, a[1], a[2]}, weights[5] = {1, 1, 1, b[1], b[2]};
     std::copy_n(src, 5, p.src.size);
     std::copy_n(weights, 5, p.weights.size);
+    return QUERN_OK;
+  }
+
+  // NxCx[Dx]HxW
+  quern_status reorder_sizes() {
+    int64_t size[5];
+    int count = 0;
+    for (;; ++at) {
+      if (auto status = number(at, "NxCxHxW", size[count])) return status;
+      if (++count == 5 || *at != 'x') break;
+    }
+    if (count < 4) return fail_at(at, "descriptor", "'x' and another size must follow, as in NxCx[Dx]HxW");
+    while (*at == '_') ++at;
+    if (*at == 'n') {
+      if (auto s = name()) return s;
+    }
+    if (*at && !is_space(*at)) return fail_at(at, "descriptor", "the descriptor must end here: NxCx[Dx]HxW");
+    std::copy_n(size, 2, p.src.size);
+    p.src.size[2] = count == 5 ? size[2] : 1;
+    std::copy_n(size + count - 2, 2, p.src.size + 3);
+    p.weights = {};
     return QUERN_OK;
   }
 
@@ -392,6 +413,12 @@ struct reader {
                   {"src.layout", layout_at},
                   {"dst.layout", layout_at},
                   {"weights.layout", word_at[WEI]},
+                  {"weights", word_at[WEI] ? word_at[WEI] : word_at[STRIDE + 1]},
+                  {"epilogue.bias", word_at[BIAS]},
+                  {"epilogue.scale", word_at[SCALE]},
+                  {"epilogue.residual", word_at[RESIDUAL]},
+                  {"epilogue.activation", word_at[ACT]},
+                  {"epilogue.alpha", word_at[ALPHA]},
                   {"residual.layout", word_at[RES]},
                   {"src.size", d.at[index < 2 ? MB + index : I + index - 2]},
                   {"weights.size", d.at[index < 2 ? weights[index] : K + index - 2]},
@@ -424,13 +451,13 @@ struct reader {
     }
     descriptor_at = at = w.begin;
     if (w.size() == 0) return fail_at(at, "descriptor", "a descriptor such as ic64ih56oc64kh3ph1 must follow");
-    gemm = p.op == QUERN_GEMM;
-    if (auto s = gemm ? gemm_sizes() : conv_keys()) return s;
+    const bool conv = p.op == QUERN_CONV || p.op == QUERN_CONV_TRANSPOSED;
+    if (auto s = conv ? conv_keys() : p.op == QUERN_GEMM ? gemm_sizes() : reorder_sizes()) return s;
     descriptor_end = at;
     for (w = next(); w.size() > 0; w = next()) {
       if (auto s = tail(w)) return s;
     }
-    if (!gemm) {
+    if (conv) {
       if (auto s = conv_sizes()) return s;
     }
     quern_problem whole;

@@ -14,7 +14,7 @@ struct word {
 };
 
 inline constexpr word op_words[] = {
-    {"conv", QUERN_CONV}, {"conv_transposed", QUERN_CONV_TRANSPOSED}, {"gemm", QUERN_GEMM}};
+    {"conv", QUERN_CONV}, {"conv_transposed", QUERN_CONV_TRANSPOSED}, {"gemm", QUERN_GEMM}, {"reorder", QUERN_REORDER}};
 inline constexpr word type_words[] = {{"f32", QUERN_F32}, {"f64", QUERN_F64}};
 inline constexpr word layout_words[] = {{"nchw", QUERN_NCHW},
                                         {"nhwc", QUERN_NHWC},

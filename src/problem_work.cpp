@@ -10,6 +10,7 @@
 namespace quern {
 
 int64_t sum_length(const quern_problem& p) {
+  if (p.op == QUERN_REORDER) return 0;
   if (p.op == QUERN_GEMM) return p.src.size[4];
   int64_t length = p.src.size[1] / p.groups;
   for (int i = 0; i < 3; ++i) {
@@ -53,6 +54,7 @@ int64_t pairs_until(int64_t last, int64_t outputs, int64_t taps, int64_t stride,
 }  // namespace
 
 double direct_flops(const quern_problem& p) {
+  if (p.op == QUERN_REORDER) return 0;
   const double n = static_cast<double>(p.src.size[0]), two = 2;
   if (p.op == QUERN_GEMM) {
     return two * n * static_cast<double>(p.src.size[3]) * static_cast<double>(p.src.size[4]) *

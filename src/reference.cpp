@@ -27,10 +27,12 @@ blocking choose_blocks(const quern_problem& p, const kernel&, const machine&, ui
 
 cost predict(const quern_problem& p, const kernel&, const blocking& b, const machine&) {
   const double flops = direct_flops(p);
+  if (p.op == QUERN_REORDER) return {static_cast<double>(elements(p)) * 20 / b.workers, 0};
   return {flops / b.workers, flops};  // about one multiply-add in two nanoseconds
 }
 
 double error_bound(const quern_problem& p) {
+  if (p.op == QUERN_REORDER) return 0;
   const double k = static_cast<double>(sum_length(p)) + 1;
   return (p.src.type == QUERN_F64 ? 0x1p-53 : 0x1p-24) + k * 0x1p-53;
 }
@@ -48,6 +50,6 @@ void run(const job& j, const execution& e) {
 }  // namespace quern
 
 QUERN_ALGORITHM(reference, .about = "the operator's formula in float64", .drives = kind::reference,
-                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
+                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM, QUERN_REORDER}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_REF, .on_request = true, .refuse = refuse, .choose_blocks = choose_blocks,
                 .predict = predict, .error_bound = error_bound, .run = run)

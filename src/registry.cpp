@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "registry.h"
 
+#include <algorithm>
+
 namespace quern {
 
 #define QUERN_FILE(stem, folder) \
@@ -62,6 +64,7 @@ const char* kind_name(kind k) {
     case kind::gemm_f32: return "gemm_f32";
     case kind::depthwise_f32: return "depthwise_f32";
     case kind::grouped_f32: return "grouped_f32";
+    case kind::reorder_f32: return "reorder_f32";
     case kind::reference_cuda: return "reference_cuda";
   }
   return "unknown";
@@ -71,7 +74,7 @@ size_t algorithm_count() { return sizeof algorithms_ / sizeof algorithms_[0]; }
 const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 
 bool pairs(const algorithm& a, const kernel& row, quern_op op) {
-  return row.kind == a.drives && (a.op[0] == op || a.op[1] == op || a.op[2] == op) && (row.op == 0 || row.op == op);
+  return row.kind == a.drives && std::find(a.op, a.op + 4, op) != a.op + 4 && (row.op == 0 || row.op == op);
 }
 
 }  // namespace quern

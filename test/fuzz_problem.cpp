@@ -87,7 +87,8 @@ void fuzz_struct(const uint8_t* data, size_t bytes) {
 void fuzz_fields(const uint8_t* data, size_t bytes) {
   if (bytes < 1) return;
   quern_problem p = {};
-  switch (data[0] % 4) {
+  switch (data[0] % 5) {
+    case 4: p = quern_reorder(QUERN_F32, QUERN_NHWC, QUERN_NC4HW4, 2, 9, 3, 5); break;
     case 0: p = quern_conv2d(QUERN_F32, QUERN_NHWC, 2, 4, 9, 7, 6, 3, 2); break;
     case 1:
       p = quern_conv2d(QUERN_F32, QUERN_NC8HW8, 2, 19, 5, 4, 33, 2, 2);

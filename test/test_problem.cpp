@@ -142,7 +142,7 @@ TEST(problem_complete, names_field_value_and_limit) {
     edit change;
     const char *field, *text;
   } const cases[] = {
-      {[](auto& p) { p.op = 7; }, "op", "op is 7, must be at most 3"},
+      {[](auto& p) { p.op = 7; }, "op", "op is 7, must be at most 4"},
       {[](auto& p) { p.reserved = 1; }, "reserved", "reserved is 1, must be 0"},
       {[](auto& p) { p.groups = -1; }, "groups", "groups is -1, must be at least 1"},
       {[](auto& p) { p.groups = 3; }, "groups", "groups is 3, must divide src.size[1] = 8"},
@@ -320,8 +320,8 @@ TEST(problem_complete, takes_broadcasts_of_what_is_only_read) {
 // accepts stays within the limits that problem.h states.
 TEST(problem_complete, survives_hostile_numbers) {
   int accepted = 0;
-  for (const quern_problem& base :
-       {conv(), transposed(), blocked(), quern_gemm(QUERN_F64, 3, 4, 5), completed(conv())}) {
+  for (const quern_problem& base : {conv(), transposed(), blocked(), quern_gemm(QUERN_F64, 3, 4, 5), completed(conv()),
+                                    quern_reorder(QUERN_F32, QUERN_NCHW, QUERN_NC8HW8, 2, 9, 6, 5)}) {
     for (size_t at = 8; at + 8 <= sizeof base; at += 8) {
       for (int bit = 0; bit < 64; ++bit) {
         for (int64_t off : {-1, 0, 1}) {

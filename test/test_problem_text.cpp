@@ -122,6 +122,17 @@ TEST(problem_parse, reads_matrices) {
   expect_size("gemm 7x2x3:1x3x5:7x2x5n\"name\" bias", {7, 1, 1, 2, 3}, {1, 1, 1, 3, 5}, {7, 1, 1, 2, 5});
 }
 
+TEST(problem_parse, reads_a_reorder) {
+  const quern_problem p = parsed("reorder f64 nchw:nc8hw8 2x19x5x7n\"name\" dst_stride=4096x1024x1024x64x8");
+  EXPECT_EQ(p.op, QUERN_REORDER);
+  EXPECT_EQ(p.src.type, QUERN_F64);
+  EXPECT_EQ(p.dst.layout, QUERN_NC8HW8);
+  EXPECT_EQ(list(p.src.size, 5), (std::vector<int64_t>{2, 19, 1, 5, 7}));
+  EXPECT_EQ(p.dst.stride[1], 1024);
+  EXPECT_EQ(p.weights.type, 0);
+  EXPECT_EQ(list(parsed("reorder nhwc 1x2x3x4x5").dst.size, 5), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+}
+
 TEST(problem_parse, reads_words) {
   const quern_problem p = parsed(
       "  conv f32 nhwc:nchw ic4ih6oc4oh6kh3 bias scale residual=after act=clamp:-1.5:6 alpha=0.25 beta=-2 "
@@ -158,10 +169,14 @@ TEST(problem_parse, points_at_what_is_wrong) {
   const char* keys =
       "'kq' is no key; known: g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw n\"name\"";
   expect_refused("conv f32 ic3_ih5kq3", 17, keys);
-  expect_refused(
-      "f16 ic3ih5oc3kh3", 1,
-      "'f16' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm f32 f64 nchw "
-      "nhwc nc4hw4 nc8hw8 nc16hw16");
+  expect_refused("f16 ic3ih5oc3kh3", 1,
+                 "'f16' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 "
+                 "f64 nchw nhwc nc4hw4 nc8hw8 nc16hw16");
+  expect_refused("reorder 1x2x3", 14, "'x' and another size must follow, as in NxCx[Dx]HxW");
+  expect_refused("reorder 1x2x3x4x5x6", 18, "the descriptor must end here: NxCx[Dx]HxW");
+  expect_refused("reorder ic3ih5oc3", 9, "NxCxHxW needs a whole number here");
+  expect_refused("reorder 1x2x3x4 bias", 17, "epilogue.bias is 1, must be 0");
+  expect_refused("reorder 1x2x3x4 wei=nhwc", 17, "weights is described, but a reorder has none");
   expect_refused("f32 nc4hw4 gemm 2x3:3x4", 5, "src.layout is 3, must be at most 2");
   expect_refused("gemm 2x3:3x4 residual=after res=nc8hw8", 29, "residual.layout is 4, must be at most 2");
   expect_refused("ic3ih5oc3kh3 wei=nc16hw16", 14, "weights.layout is 5, must be at most 2");
@@ -232,6 +247,8 @@ TEST(problem_print, says_what_differs_from_the_defaults) {
   EXPECT_EQ(printed(p),
             "conv f32 nhwc:nchw mb1ic64ih56iw56oc64oh28ow31kh3kw3sh2sw2ph1pw1 bias act=leaky_relu:0.1 pad_end=0x1x7");
   EXPECT_EQ(printed(quern_gemm(QUERN_F32, 2, 3, 4)), "gemm f32 2x4:4x3");
+  EXPECT_EQ(printed(quern_reorder(QUERN_F32, QUERN_NHWC, QUERN_NC4HW4, 1, 3, 5, 7)), "reorder f32 nhwc:nc4hw4 1x3x5x7");
+  EXPECT_EQ(printed(parsed("reorder 2x3x4x5x6 accuracy=exact")), "reorder f32 nchw 2x3x4x5x6 accuracy=exact");
   p = quern_conv2d(QUERN_F32, QUERN_NC8HW8, 1, 3, 5, 5, 20, 3, 3);
   EXPECT_EQ(printed(p), "conv f32 nc8hw8 mb1ic3ih5oc20oh3kh3");
   p.dst.layout = QUERN_NC16HW16, p.dst.stride[0] = 480, p.dst.stride[1] = 144, p.dst.stride[2] = 144;
@@ -268,8 +285,9 @@ class random_problems {
   // Usually valid.
   quern_problem next() {
     quern_problem p = {};
-    switch (below(3)) {
+    switch (below(4)) {
       case 0: p = quern_gemm(type(), below(9), below(9), below(9)); break;
+      case 3: return reorder();
       case 1:
         p = quern_conv2d(type(), layout(), below(4), 0, below(20), below(20), 0, 1 + below(5), 1 + below(5));
         break;
@@ -297,6 +315,12 @@ class random_problems {
  private:
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
   quern_type type() { return below(2) ? QUERN_F32 : QUERN_F64; }
+  quern_problem reorder() {
+    quern_problem p = quern_reorder(type(), layout(), layout(), below(4), below(20), below(9), below(9));
+    p.src.size[2] = below(3) ? 1 : below(4);
+    return p;
+  }
+
   quern_layout layout() { return static_cast<quern_layout>(QUERN_NCHW + below(5)); }
 
   float number() {

@@ -89,7 +89,7 @@ std::vector<job> jobs_of(const std::vector<layer>& layers, const bench_options& 
   for (const layer& l : layers) {
     if (l.name.find(options.filter) == std::string::npos && l.line.find(options.filter) == std::string::npos) continue;
     std::vector<std::string> layouts = options.layouts;
-    if (layouts.empty() || l.problem.op == QUERN_GEMM) layouts = {""};
+    if (layouts.empty() || l.problem.op == QUERN_GEMM || l.problem.op == QUERN_REORDER) layouts = {""};
     for (const std::string& layout : layouts) {
       quern_problem p = layout.empty() ? l.problem : with_layout(l.problem, layout);
       if (!options.accuracy.empty()) p.accuracy = parse_accuracy(options.accuracy);

@@ -54,6 +54,7 @@ uint64_t tensor_bytes(const quern_tensor& t) { return extent_of(t).elements * si
 // Length of the sum behind one output.
 double terms(const quern_problem& p) {
   if (p.op == QUERN_GEMM) return static_cast<double>(p.src.size[4]);
+  if (p.op == QUERN_REORDER) return 0;
   const double taps = static_cast<double>(p.window.filter[0] * p.window.filter[1] * p.window.filter[2]);
   return taps * static_cast<double>(p.src.size[1]) / static_cast<double>(p.groups);
 }
@@ -166,11 +167,12 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
                               bool magnitude) {
   quern_problem sub = p;
   const bool all = count == output_channels(p);
-  const bool gemm = p.op == QUERN_GEMM;
+  const bool gemm = p.op == QUERN_GEMM, reorder = p.op == QUERN_REORDER;
   // A part lies in one group: that group's input channels are all that it sees.
   const int64_t group = all ? 0 : first / group_channels(p);
-  const int64_t inputs = gemm ? 1 : all ? p.src.size[1] : p.src.size[1] / p.groups;
-  const std::vector<double> src = gather(data.src_origin, p.src, 1, group * inputs, inputs, magnitude);
+  const int64_t inputs = gemm ? 1 : reorder ? count : all ? p.src.size[1] : p.src.size[1] / p.groups;
+  const std::vector<double> src =
+      gather(data.src_origin, p.src, 1, reorder ? first : group * inputs, inputs, magnitude);
   quern_tensor weights_tensor = p.weights;
   const void* weights_origin = data.weights_origin;
   int64_t weights_first = first, weights_count = count;
@@ -183,7 +185,7 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
   const std::vector<double> weights =
       gather(weights_origin, weights_tensor, weights_axis(p), weights_first, weights_count, magnitude);
   shape(sub.src, 1, inputs);
-  shape(sub.weights, weights_axis(p), weights_count);
+  if (!reorder) shape(sub.weights, weights_axis(p), weights_count);
   shape(sub.dst, dst_axis(p), count);
   if (!all) sub.groups = 1;
   sub.accuracy = QUERN_ACCURACY_DEFAULT;

@@ -61,6 +61,16 @@ const char* const fixed[] = {
     "conv_transposed mb2ic17ih4oc9kh3dh1",
     "gemm 33x65:65x47 bias act=relu",
     "gemm 2x7x300:300x100",
+    "reorder nchw:nhwc 2x3x15x17",
+    "reorder nhwc:nchw 1x70x9x9",
+    "reorder nchw:nc8hw8 1x35x7x7",
+    "reorder nc8hw8:nchw 1x35x7x7",
+    "reorder nchw:nc16hw16 1x33x11x5",
+    "reorder nc16hw16:nchw 1x33x11x5",
+    "reorder nhwc:nc4hw4 1x22x6x6",
+    "reorder nc4hw4:nhwc 1x22x6x6",
+    "reorder nc4hw4:nc16hw16 1x45x8x9",
+    "reorder nc16hw16:nc8hw8 1x45x8x9",
 };
 
 // How far dst is from float64, in units of what the error model allows; at most 1 is right.  The
@@ -109,7 +119,7 @@ std::string try_candidate(const quern_problem& p, const quern_wish& wish, const 
 }
 
 std::vector<quern_problem> in_layouts(const layer& l, bool only_own) {
-  if (only_own || l.problem.op == QUERN_GEMM) return {l.problem};
+  if (only_own || l.problem.op == QUERN_GEMM || l.problem.op == QUERN_REORDER) return {l.problem};
   std::vector<quern_problem> out;
   for (const char* layout : {"nchw", "nhwc", "nchw:nhwc", "nhwc:nchw"}) {
     out.push_back(read_layer({l.line.rfind("conv_transposed ", 0) == 0

@@ -122,7 +122,8 @@ typedef int32_t quern_op;
 enum {
   QUERN_CONV = 1,            /* cross-correlation, as every framework's convolution                 */
   QUERN_CONV_TRANSPOSED = 2, /* the gradient of QUERN_CONV with respect to its src                  */
-  QUERN_GEMM = 3             /* dst = src x weights, row by row                                     */
+  QUERN_GEMM = 3,            /* dst = src x weights, row by row                                     */
+  QUERN_REORDER = 4          /* dst = src in another layout, bit for bit                            */
 };
 
 /* Three values each, for d h w.  Zero filter: taken from weights; zero stride or dilation: 1. */
@@ -192,6 +193,7 @@ enum {
  *   CONV_TRANSPOSED  src n c d h w, weights c (k/groups) t r s, dst n k o p q with
  *                    p = (h - 1) * stride + dilation * (r - 1) + 1 - pad_begin - pad_end + output_padding
  *   GEMM             src n 1 1 m c, weights 1 1 1 c k, dst n 1 1 m k: rows along h, columns along w
+ *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
  * Padding adds nothing; but conv_im2col, conv_band and conv_planar multiply its zeros, so there an infinite or
@@ -217,6 +219,8 @@ QUERN_API quern_problem quern_conv2d(quern_type, quern_layout, int64_t n, int64_
 QUERN_API quern_problem quern_conv2d_transposed(quern_type, quern_layout, int64_t n, int64_t c, int64_t h,
                                                 int64_t w, int64_t k, int64_t r, int64_t s) QUERN_NOEXCEPT;
 QUERN_API quern_problem quern_gemm(quern_type, int64_t m, int64_t n, int64_t k) QUERN_NOEXCEPT;
+QUERN_API quern_problem quern_reorder(quern_type, quern_layout src, quern_layout dst, int64_t n, int64_t c, int64_t h,
+                                      int64_t w) QUERN_NOEXCEPT;
 
 /* Checks every field, and fills in what was left to be derived: tensors complete with strides, window
  * and groups without zeros.  All verbs do this first.  In place is fine (out == problem). */
@@ -225,10 +229,11 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
 /* The text form: one line, benchdnn's problem language with words around it.  The verbose line, the
  * bench's input, a fuzzer's finding and a bug report are this line, and replay each other.
  *
- *   [conv|conv_transposed|gemm] [f32|f64] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
+ *   [conv|conv_transposed|gemm|reorder] [f32|f64] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
  *
  *   conv nhwc g1mb1ic64ih56oc64oh56kh3ph1n"resnet50:l1_3x3" bias act=relu
  *   gemm f32 128x256:256x512
+ *   reorder nchw:nc8hw8 1x64x56x56
  *
  * Everything but the descriptor has a default (conv, f32, nchw, no epilogue).  docs/text.md is the whole
  * grammar.  A missing w-value equals its h-value; missing groups, batch and stride mean 1, missing

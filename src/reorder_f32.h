@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT
+//
+// Moving pixels from layout to layout in registers; the contract is reorder_f32 in kernel.h.
+//
+// A tile is W pixels of T channels in T registers, W being the vector's width.  How a layout puts them there
+// is its view: 1 where a register holds a row of pixels of one channel (NCHW); 4, 8 or W where it holds so many
+// channels of W / view pixels.  NHWC and wider blocks are seen as W, or as less where fewer channels are left.
+// From view to view it is two steps at most: quads() transposes four rows in every 128-bit lane, lanes()
+// transposes W / 4 registers of such lanes; both are their own inverse.
+//
+// The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes and in pieces,
+// quads, lanes, and for wide vectors zip4 unzip4 zip8.
+#pragma once
+
+#include "kernel.h"
+
+namespace quern {
+namespace {
+
+template <class R, int from, int to>
+[[gnu::always_inline]] inline void turn(typename R::vector* a) {
+  constexpr int W = R::width, L = W / 4, T = from > to ? from : to;
+  typename R::vector b[T], x[L];
+  if constexpr (from == 1 || to == 1) {
+    constexpr int pixels = W / T, groups = T / 4;
+    if constexpr (from == 1) QUERN_UNROLL for (int g = 0; g < groups; ++g) R::quads(a + 4 * g);
+    // Lane k of row 4 g + p is pixel 4 k + p: in a register of the other view, `pixels` of those meet.
+    QUERN_UNROLL for (int s = 0; s < 4 / pixels; ++s) {
+      QUERN_UNROLL for (int i = 0; i < L; ++i) {
+        const int row = 4 * (i % groups) + pixels * s + i / groups, other = 4 * i / pixels + s;
+        x[i] = a[from == 1 ? row : other];
+      }
+      R::lanes(x);
+      QUERN_UNROLL for (int i = 0; i < L; ++i) {
+        const int row = 4 * (i % groups) + pixels * s + i / groups, other = 4 * i / pixels + s;
+        b[from == 1 ? other : row] = x[i];
+      }
+    }
+    if constexpr (to == 1) QUERN_UNROLL for (int g = 0; g < groups; ++g) R::quads(b + 4 * g);
+  } else if constexpr (from + to == 4 + W) {
+    QUERN_UNROLL for (int r = 0; r < 4; ++r) {
+      QUERN_UNROLL for (int i = 0; i < L; ++i) x[i] = a[from == 4 ? 4 * i + r : L * r + i];
+      R::lanes(x);
+      QUERN_UNROLL for (int i = 0; i < L; ++i) b[from == 4 ? L * r + i : 4 * i + r] = x[i];
+    }
+  } else if constexpr (from == 4) {
+    QUERN_UNROLL for (int r = 0; r < 4; ++r) R::zip4(a[r], a[4 + r], b[2 * r], b[2 * r + 1]);
+  } else if constexpr (to == 4) {
+    QUERN_UNROLL for (int r = 0; r < 4; ++r) R::unzip4(a[2 * r], a[2 * r + 1], b[r], b[4 + r]);
+  } else if constexpr (from == 8) {
+    QUERN_UNROLL for (int r = 0; r < 8; ++r) R::zip8(a[r], a[8 + r], b[2 * r], b[2 * r + 1]);
+  } else {
+    QUERN_UNROLL for (int r = 0; r < 8; ++r) R::zip8(a[2 * r], a[2 * r + 1], b[r], b[8 + r]);
+  }
+  QUERN_UNROLL for (int i = 0; i < T; ++i) a[i] = b[i];
+}
+
+// One side of a run of pixels, as its view has it.
+template <class Float>
+struct reorder_view {
+  Float* at;
+  size_t group, pixel;  // from the first channel of one register to that of the next, from pixel to pixel
+};
+
+// Calls visit(i, where register i of a whole tile lies).
+template <int W, int view, class Float, class Visit>
+[[gnu::always_inline]] inline void each_register(const reorder_view<Float>& v, int registers, Visit visit) {
+  Float* group = v.at;
+  if (view == 1 || view == W) {
+    QUERN_UNROLL for (int i = 0; i < registers; ++i, group += view == 1 ? v.group : v.pixel) visit(i, group);
+  } else {
+    QUERN_UNROLL for (int i = 0; i < registers; i += view, group += v.group) QUERN_UNROLL for (int r = 0; r < view; ++r)
+        visit(i + r, group + r * W);
+  }
+}
+
+// Rows of whole tiles: the second count and its steps lead from row to row.
+struct reorder_grid {
+  size_t count[2], src[2], dst[2];
+};
+
+template <class R, int from, int to>
+void reorder_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, bool stream) {
+  constexpr int W = R::width, T = from > to ? from : to;
+  for (size_t row = 0; row < grid.count[1]; ++row) {
+    reorder_view<const float> in = src;
+    reorder_view<float> out = dst;
+    for (size_t tile = 0; tile < grid.count[0]; ++tile) {
+      typename R::vector a[T];
+      each_register<W, from>(in, T, [&](int i, const float* at) { a[i] = R::load(at); });
+      if constexpr (from != to) turn<R, from, to>(a);
+      if (stream)
+        each_register<W, to>(out, T, [&](int i, float* at) { R::stream(at, a[i]); });
+      else
+        each_register<W, to>(out, T, [&](int i, float* at) { R::store(at, a[i]); });
+      in.at += grid.src[0], out.at += grid.dst[0];
+    }
+    src.at += grid.src[1], dst.at += grid.dst[1];
+  }
+}
+
+// Visits the registers of a tile with where they lie, and as far as they do, their channels and pixels.
+template <class R, int view, class Float, class Visit>
+[[gnu::always_inline]] inline void each_part(const reorder_view<Float>& v, int registers, size_t channels,
+                                             size_t pixels, Visit visit) {
+  constexpr size_t across = R::width / view;
+  for (int i = 0; i < registers; ++i) {
+    const size_t c = static_cast<size_t>(view == 1 ? i : i / view * view);
+    const size_t x = view == 1 ? 0 : static_cast<size_t>(i % view) * across;
+    const size_t below = channels > c ? channels - c : 0, right = pixels > x ? pixels - x : 0;
+    visit(i, v.at + c / view * v.group + x * v.pixel, below < view ? below : view, right < across ? right : across);
+  }
+}
+
+// The lanes of a register that are there, where pixels follow each other.
+template <int view>
+[[gnu::always_inline]] inline uint32_t lanes_of(size_t channels, size_t pixels) {
+  constexpr uint32_t every = view == 1 ? 0xffff : view == 4 ? 0x1111 : view == 8 ? 0x101 : 1;
+  return ((uint32_t{1} << channels) - 1) * every & ((uint32_t{1} << pixels * view) - 1);
+}
+
+template <class R, int view>
+void load_parts(const reorder_view<const float>& src, int registers, size_t channels, size_t pixels, float* tile) {
+  each_part<R, view>(src, registers, channels, pixels, [&](int i, const float* at, size_t c, size_t x) {
+    if (view == 1 || view == R::width || src.pixel == view)
+      R::store(tile + i * R::width, R::load_part(at, lanes_of<view>(c, x)));
+    else
+      R::store(tile + i * R::width, R::template load_pieces<view>(at, src.pixel, c, x));
+  });
+}
+
+template <class R, int view>
+void store_parts(const float* tile, int registers, size_t channels, size_t pixels, const reorder_view<float>& dst) {
+  each_part<R, view>(dst, registers, channels, pixels, [&](int i, float* at, size_t c, size_t x) {
+    if (view == 1 || view == R::width || dst.pixel == view)
+      R::store_part(at, R::load(tile + i * R::width), lanes_of<view>(c, x));
+    else
+      R::template store_pieces<view>(at, dst.pixel, R::load(tile + i * R::width), c, x);
+  });
+}
+
+// The lanes of memory that hold a channel, where `pixels` pixels of `pixel` floats follow each other.
+inline uint32_t lanes_together(size_t pixel, size_t channels, size_t pixels) {
+  uint32_t lanes = 0;
+  if (pixel <= 4)
+    for (size_t i = 0; i < pixels; ++i)
+      lanes |= ((uint32_t{1} << (channels < pixel ? channels : pixel)) - 1) << i * pixel;
+  return lanes;
+}
+
+// At most four channels, by the ways that they lie: rows of pixels, pixels that follow each other, or apart.
+// In registers it is always four lanes a pixel.
+enum class few { rows, together, apart };
+
+template <class R, few from, few to>
+void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, reorder_view<float> dst) {
+  constexpr size_t W = R::width, across = W / 4;
+  const auto spread = R::spread(src.pixel), gather = R::gather(dst.pixel);
+  const uint32_t in = lanes_together(src.pixel, channels, across), out = lanes_together(dst.pixel, channels, across);
+  for (size_t x = 0; x < pixels; x += W) {
+    if (pixels - x < W) x = pixels - W;
+    typename R::vector a[4];
+    const float* at = src.at + x * src.pixel;
+    QUERN_UNROLL for (size_t i = 0; i < 4; ++i) {
+      if constexpr (from == few::rows)
+        a[i] = i < channels ? R::load(at + i * src.group) : R::load_part(at, 0);
+      else if constexpr (from == few::together)
+        a[i] = R::move_lanes(R::load_part(at + i * across * src.pixel, in), spread);
+      else
+        a[i] = R::template load_pieces<4>(at + i * across * src.pixel, src.pixel, channels, across);
+    }
+    if constexpr (from == few::rows) turn<R, 1, 4>(a);
+    if constexpr (to == few::rows) turn<R, 4, 1>(a);
+    float* there = dst.at + x * dst.pixel;
+    QUERN_UNROLL for (size_t i = 0; i < 4; ++i) {
+      if constexpr (to == few::together)
+        R::store_part(there + i * across * dst.pixel, R::move_lanes(a[i], gather), out);
+      else if constexpr (to == few::apart)
+        R::template store_pieces<4>(there + i * across * dst.pixel, dst.pixel, a[i], channels, across);
+      else if (i < channels)
+        R::store(there + i * dst.group, a[i]);
+    }
+  }
+}
+
+template <class R>
+struct reorder_paths {
+  static constexpr int views = R::width == 16 ? 4 : 3, width[] = {1, 4, 8, 16};
+  using tiles = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, bool);
+  static constexpr tiles whole[4][4] = {
+      {nullptr, reorder_tiles<R, 1, 4>, reorder_tiles<R, 1, 8>, reorder_tiles<R, 1, R::width>},
+      {reorder_tiles<R, 4, 1>, reorder_tiles<R, 4, 4>, reorder_tiles<R, 4, 8>, reorder_tiles<R, 4, R::width>},
+      {reorder_tiles<R, 8, 1>, reorder_tiles<R, 8, 4>, reorder_tiles<R, 8, 8>, reorder_tiles<R, 8, R::width>},
+      {reorder_tiles<R, R::width, 1>, reorder_tiles<R, R::width, 4>, reorder_tiles<R, R::width, 8>,
+       reorder_tiles<R, R::width, R::width>}};
+  static constexpr decltype(&load_parts<R, 1>) loads[4] = {load_parts<R, 1>, load_parts<R, 4>, load_parts<R, 8>,
+                                                           load_parts<R, R::width>};
+  static constexpr decltype(&store_parts<R, 1>) stores[4] = {store_parts<R, 1>, store_parts<R, 4>, store_parts<R, 8>,
+                                                             store_parts<R, R::width>};
+  static constexpr decltype(&reorder_few<R, few::rows, few::apart>) some[3][3] = {
+      {nullptr, reorder_few<R, few::rows, few::together>, reorder_few<R, few::rows, few::apart>},
+      {reorder_few<R, few::together, few::rows>, reorder_few<R, few::together, few::together>,
+       reorder_few<R, few::together, few::apart>},
+      {reorder_few<R, few::apart, few::rows>, reorder_few<R, few::apart, few::together>,
+       reorder_few<R, few::apart, few::apart>}};
+};
+
+// How `channels` channels at most are seen, as a place in the list of widths.
+template <class R>
+int view_of(const reorder_side& side, size_t channels) {
+  if (side.block == 1) return 0;
+  int view = side.block < 8 ? 1 : side.block < 16 || R::width == 8 ? 2 : 3;
+  while (view > 1 && static_cast<size_t>(reorder_paths<R>::width[view - 1]) >= channels) --view;
+  return view;
+}
+
+// What is no whole tile passes through one: `channels` of at most so many channels as tiles have.
+template <class R>
+void reorder_parts(int f, int t, size_t channels, size_t pixels, reorder_view<const float> src,
+                   reorder_view<float> dst) {
+  using paths = reorder_paths<R>;
+  constexpr size_t W = R::width;
+  const size_t from = paths::width[f], to = paths::width[t];
+  const int T = static_cast<int>(from > to ? from : to);
+  alignas(64) float in[W * W], out[W * W];
+  while (pixels > 0) {
+    const size_t count = pixels < W ? pixels : W;
+    paths::loads[f](src, T, channels, count, in);
+    paths::whole[f][t]({in, W * from, from}, {out, W * to, to}, {{1, 1}, {}, {}}, false);
+    paths::stores[t](out, T, channels, count, dst);
+    src.at += count * src.pixel, dst.at += count * dst.pixel, pixels -= count;
+  }
+}
+
+template <class R>
+void reorder(const reorder_f32& call) {
+  using paths = reorder_paths<R>;
+  constexpr size_t W = R::width;
+  const auto offset = [](const reorder_side& s, size_t c) { return c / s.block * s.channel + c % s.block; };
+  const reorder_side &from = call.from, &to = call.to;
+  if (from.block == 1 && to.block == 1 && from.pixel == 1 && to.pixel == 1) {
+    for (size_t c = 0; c < call.channels; ++c)
+      __builtin_memcpy(call.dst + c * to.channel, call.src + c * from.channel, call.pixels * sizeof(float));
+    return;
+  }
+  if ((from.block == 1 && (to.block == 1 || from.pixel != 1)) || (to.block == 1 && to.pixel != 1)) {
+    for (size_t c = 0; c < call.channels; ++c) {
+      const float* src = call.src + offset(from, c);
+      float* dst = call.dst + offset(to, c);
+      for (size_t x = 0; x < call.pixels; ++x) dst[x * to.pixel] = src[x * from.pixel];
+    }
+    return;
+  }
+  // Where the last channels are less than a tile, some go once more, so that it is whole.
+  const size_t most = static_cast<size_t>(
+      paths::width[view_of<R>(from, W) > view_of<R>(to, W) ? view_of<R>(from, W) : view_of<R>(to, W)]);
+  const size_t last = call.channels > most ? call.channels - most : 0;
+  const auto begins_there = [&](const reorder_side& s) {
+    return s.block == 1 || s.block > 16 || (s.block <= W && last % s.block == 0);
+  };
+  const bool again = last > 0 && begins_there(from) && begins_there(to);
+  for (size_t c = 0, done; c < call.channels; c += done) {
+    if (again && c > last) c = last;
+    const size_t left = call.channels - c;
+    const int f = view_of<R>(from, left), t = view_of<R>(to, left);
+    const size_t views[] = {size_t(paths::width[f]), size_t(paths::width[t])}, T = views[views[0] < views[1]];
+    const reorder_view<const float> src = {call.src + offset(from, c), from.channel, from.pixel};
+    const reorder_view<float> dst = {call.dst + offset(to, c), to.channel, to.pixel};
+    // Registers hold pixels that follow each other; the last tile of a line may have some that the one before has.
+    const auto lies_whole = [](const reorder_side& s, size_t view) {
+      return view == 1 || view == W || s.pixel == view;
+    };
+    if (left < T || call.pixels < W || !lies_whole(from, views[0]) || !lies_whole(to, views[1])) {
+      done = left < T ? left : T;
+      if (T == 4 && call.pixels >= W) {
+        const auto lies = [&](const reorder_side& s) {
+          return s.block == 1 ? few::rows : s.pixel <= 4 && s.pixel >= done ? few::together : few::apart;
+        };
+        paths::some[int(lies(from))][int(lies(to))](done, call.pixels, src, dst);
+        continue;
+      }
+      reorder_parts<R>(f, t, done, call.pixels, src, dst);
+      continue;
+    }
+    // From tile to tile: as far as a whole number of blocks, or within one that has them all.
+    const auto step = [&](const reorder_side& s, size_t view) {
+      return view == 1 || view == s.block ? T / view * s.channel : T;
+    };
+    const bool even = from.block != 2 * W && to.block != 2 * W;
+    const size_t tiles = even ? left / T : 1, pixels = call.pixels / W;
+    done = tiles * T;
+    // Lines of memory are finished before the next ones begin.
+    const bool across = to.block > 16;
+    const size_t count[] = {pixels, tiles}, in[] = {W * from.pixel, step(from, views[0])},
+                 out[] = {W * to.pixel, step(to, views[1])};
+    paths::whole[f][t](src, dst,
+                       {{count[across], count[!across]}, {in[across], in[!across]}, {out[across], out[!across]}},
+                       call.stream);
+    if (call.pixels % W)
+      paths::whole[f][t]({src.at + (call.pixels - W) * from.pixel, from.channel, from.pixel},
+                         {dst.at + (call.pixels - W) * to.pixel, to.channel, to.pixel},
+                         {{tiles, 1}, {in[1], 0}, {out[1], 0}}, false);
+  }
+  if (call.stream) R::fence();
+}
+
+}  // namespace
+}  // namespace quern
