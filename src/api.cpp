@@ -49,7 +49,7 @@ quern_status state_of(const quern_plan* plan, plan_state& out, quern_error* erro
   return QUERN_OK;
 }
 
-quern_status make_plan(quern_plan* plan, const quern_device* device, const quern_problem& p, const resolved_wish& w,
+quern_status make_plan(quern_plan* plan, const quern_device* device, quern_problem& p, const resolved_wish& w,
                        quern_error* error) {
   option o;
   if (const quern_status s = choose(p, w, o, error)) return s;

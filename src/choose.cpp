@@ -2,6 +2,7 @@
 #include "choose.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -123,6 +124,27 @@ int distance_of(const option& o, const quern_wish& wish) {
   }
 }
 
+// For a problem that leaves layouts open, what comes of the pair in those that suit it best; where none does, what
+// rules it out besides the layout.
+option in_best_layouts(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
+                       const resolved_wish& w) {
+  if (!has_any(p)) {
+    option o = evaluate(p, a, row, backend, w);
+    o.src_layout = p.src.layout, o.dst_layout = p.dst.layout;
+    return o;
+  }
+  option best = {};
+  int furthest = INT_MIN;
+  for_each_layout(p, [&](const quern_problem& q) {
+    option o = evaluate(q, a, row, backend, w);
+    o.src_layout = q.src.layout, o.dst_layout = q.dst.layout;
+    const bool usable = o.verdict == QUERN_USABLE;
+    const int came = usable ? INT_MAX : 2 * distance_of(o, w.wish) - (o.why.reason == QUERN_REASON_LAYOUT);
+    if (came > furthest || (usable && o.cost.ns < best.cost.ns)) best = o, furthest = came;
+  });
+  return best;
+}
+
 [[gnu::format(printf, 2, 3)]] void say(const resolved_wish& w, const char* format, ...) {
   char line[1400];
   va_list list;
@@ -206,6 +228,7 @@ quern_candidate candidate_of(const quern_problem& p, const option& o, const reso
   c.accuracy = o.algorithm->accuracy, c.repeat = o.algorithm->repeat;
   c.error_bound = o.algorithm->error_bound(p);
   c.bytes = bytes_moved(p);
+  c.src_layout = o.src_layout, c.dst_layout = o.dst_layout;
   if (o.verdict == QUERN_USABLE) {
     c.workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
     c.packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.blocks.packed_bytes : 0;
@@ -275,14 +298,14 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   return QUERN_OK;
 }
 
-quern_status choose(const quern_problem& p, const resolved_wish& w, option& best, quern_error* error) {
+quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quern_error* error) {
   best = {};
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
   option nearest = {};  // the refusal to name when nothing is left: of who came furthest
   int refused = 0, furthest = -1;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    const option o = evaluate(p, a, row, backend, w);
+    const option o = in_best_layouts(p, a, row, backend, w);
     if (o.verdict == QUERN_USABLE) {
       if (!best.algorithm || o.cost.ns < best.cost.ns) best = o;
       return;
@@ -296,9 +319,12 @@ quern_status choose(const quern_problem& p, const resolved_wish& w, option& best
     }
   });
   if (best.algorithm) {
-    if (w.verbose > 0)
+    lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
+    if (w.verbose > 0) {
+      quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
       say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us predicted", line, best.algorithm->name, best.row->name,
           best.blocks.workers, best.cost.ns / 1000);
+    }
     return QUERN_OK;
   }
   if (!nearest.algorithm)
@@ -334,7 +360,7 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     ++found;
     if (!capacity) return;
-    const quern_candidate c = candidate_of(p, evaluate(p, a, row, backend, w), w);
+    const quern_candidate c = candidate_of(p, in_best_layouts(p, a, row, backend, w), w);
     size_t place = kept;
     while (place > 0) {
       quern_candidate other = {};

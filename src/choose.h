@@ -24,12 +24,14 @@ struct option {
   refusal why;
   blocking blocks;
   struct cost cost;
+  quern_layout src_layout, dst_layout;  // the problem's, or those that it is best in
 };
 
 // For this device; NULL: the CPU, or the GPU that the wish names.
 quern_status resolve(const quern_device*, const quern_wish*, resolved_wish& out, quern_error*);
 
-// The cheapest usable option for a complete problem; QUERN_UNSUPPORTED, with the reasons, when there is none.
-quern_status choose(const quern_problem&, const resolved_wish&, option& out, quern_error*);
+// The cheapest usable option for a complete problem, over all layouts that it leaves open: `problem` has those of
+// the option then.  QUERN_UNSUPPORTED, with the reasons, when there is none.
+quern_status choose(quern_problem& problem, const resolved_wish&, option& out, quern_error*);
 
 }  // namespace quern

@@ -136,6 +136,11 @@ quern_status quern_compute(const quern_problem* problem, const quern_args* args,
                            quern_error* error) noexcept {
   quern_problem p;
   if (const quern_status s = complete(problem, p, error)) return s;
+  if (has_any(p)) {
+    const char* field = p.src.layout == QUERN_ANY ? "src.layout" : "dst.layout";
+    return fail(error, QUERN_INVALID, field, QUERN_ANY, QUERN_NC16HW16,
+                "%s is QUERN_ANY, must be a layout: only a plan can choose one, before the tensors are there", field);
+  }
   if (!args) return fail(error, QUERN_INVALID, "args", 0, 0, "args is NULL, must point to a quern_args");
   quern_args a;
   quern_exec e;

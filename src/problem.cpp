@@ -165,6 +165,12 @@ quern_status check_tensor(const char* name, const quern_tensor& t, quern_type ty
 // Strides: dense when all are zero, else as they are if the tensor stays within its limit.  A block of channels
 // is an axis of its own, the densest.
 quern_status check_strides(const char* name, quern_tensor& t, bool distinct, quern_error* error) {
+  if (t.layout == QUERN_ANY) {
+    for (int i = 0; i < 5; ++i) {
+      if (t.stride[i] != 0) return refuse(error, name, "stride", i, t.stride[i], "(of a layout to be chosen)", 0);
+    }
+    return QUERN_OK;
+  }
   if (all_zero(t.stride)) dense_strides(t.layout, t.size, t.stride);
   const int64_t limit = max_bytes / type_bytes(t.type);
   const int64_t block = block_of(t.layout), together = std::clamp<int64_t>(t.size[1], 1, block);
@@ -360,7 +366,7 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   if (p.groups == 0) p.groups = 1;
   if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;
   // Rows and columns have no channels to be blocked.
-  const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : QUERN_NC16HW16;
+  const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : p.op == QUERN_REORDER ? QUERN_NC16HW16 : QUERN_ANY;
   if (auto s = check_tensor("src", p.src, p.src.type, last, error)) return s;
   if (p.op == QUERN_REORDER) {
     const quern_tensor none = {};
@@ -385,6 +391,7 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   }
   if (auto s = check_strides("dst", p.dst, true, error)) return s;
   if (p.epilogue.residual != QUERN_RESIDUAL_NONE) {
+    if (p.residual.layout == QUERN_ANY) p.residual.layout = p.dst.layout;
     if (auto s = derive("residual", p.residual, p.dst, p.dst.size, last, error)) return s;
     if (auto s = check_strides("residual", p.residual, false, error)) return s;
   } else {
@@ -399,6 +406,13 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   }
   out = p;
   return QUERN_OK;
+}
+
+bool lay_out(quern_tensor& t, quern_layout layout) {
+  if (t.layout != QUERN_ANY) return true;
+  t.layout = layout;
+  dense_strides(layout, t.size, t.stride);
+  return t.stride[0] * std::max<int64_t>(t.size[0], 1) <= max_bytes / type_bytes(t.type);
 }
 
 void dense_strides(quern_layout layout, const int64_t size[5], int64_t stride[5]) {

@@ -27,6 +27,13 @@ inline bool empty(const quern_problem& p) {
   return false;
 }
 
+// Whether a layout is still to be chosen; then strides of that tensor are zero.
+inline bool has_any(const quern_problem& p) { return p.src.layout == QUERN_ANY || p.dst.layout == QUERN_ANY; }
+
+// Calls visit(problem) with every problem without QUERN_ANY that `p` stands for: once with itself when it has none.
+template <class Visit>
+void for_each_layout(const quern_problem& p, Visit visit);
+
 // Bytes of one element.
 inline int64_t type_bytes(quern_type type) { return type == QUERN_F64 ? 8 : 4; }
 
@@ -45,6 +52,20 @@ inline int64_t extent(const quern_tensor& t) {
 
 // The strides of a tensor of these sizes that lies dense in its layout; a size of zero counts as one.
 void dense_strides(quern_layout, const int64_t size[5], int64_t stride[5]);
+
+// Gives a tensor whose layout is QUERN_ANY this one, dense; false when it would pass the limit.
+bool lay_out(quern_tensor&, quern_layout);
+
+template <class Visit>
+void for_each_layout(const quern_problem& p, Visit visit) {
+  if (!has_any(p)) return visit(p);
+  const auto last = [](const quern_tensor& t) { return t.layout == QUERN_ANY ? QUERN_NC16HW16 : QUERN_NCHW; };
+  for (quern_layout src = QUERN_NCHW; src <= last(p.src); ++src)
+    for (quern_layout dst = QUERN_NCHW; dst <= last(p.dst); ++dst) {
+      quern_problem q = p;
+      if (lay_out(q.src, src) && lay_out(q.dst, dst) && lay_out(q.residual, dst)) visit(q);
+    }
+}
 
 // The most products that one output sums up, padding included.
 int64_t sum_length(const quern_problem&);

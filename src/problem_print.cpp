@@ -195,7 +195,8 @@ void print(line& l, const quern_problem& p) {
     const quern_tensor& t = p.*stride_tensors[i];
     int64_t dense[5];
     dense_strides(t.layout, t.size, dense);
-    if (t.type != 0 && !std::equal(dense, dense + 5, t.stride)) l.add_list(stride_words[i], t.stride, 5);
+    if (t.type != 0 && t.layout != QUERN_ANY && !std::equal(dense, dense + 5, t.stride))
+      l.add_list(stride_words[i], t.stride, 5);
   }
 }
 

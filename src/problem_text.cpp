@@ -183,7 +183,7 @@ struct reader {
         return fail_at(
             at, "descriptor",
             "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 f64 "
-            "nchw nhwc nc4hw4 nc8hw8 nc16hw16",
+            "nchw nhwc nc4hw4 nc8hw8 nc16hw16 any",
             quoted(w).s);
       }
       if (found == key_names + KEYS) {

@@ -157,6 +157,11 @@ TEST(Budget, PlanningTime) {
       quern_plan plan;
       EXPECT_LT(median_us(20, [&] { quern_plan_make(&plan, nullptr, &p, &wish, nullptr); }), 20)
           << "quern_plan_make, microseconds: " << text_of(p) << ", threads " << threads;
+      // Every layout once for src and dst: as long as so many plans, and no more.
+      quern_problem open = p;
+      if (p.op != QUERN_GEMM) open.src.layout = open.dst.layout = QUERN_ANY;
+      EXPECT_LT(median_us(500, [&] { quern_plan_make(&plan, nullptr, &open, &wish, nullptr); }), 500)
+          << "quern_plan_make in any layout, microseconds: " << text_of(open) << ", threads " << threads;
       quern_candidate all[32];
       all[0].size = sizeof all[0];
       size_t count = 0;

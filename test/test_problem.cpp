@@ -151,7 +151,7 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.src.type = 0; }, "src.type", "src.type is 0, must be at least 1"},
       {[](auto& p) { p.weights.type = QUERN_F64; }, "weights.type", "weights.type is 2, must be src.type = 1"},
       {[](auto& p) { p.dst.type = QUERN_F64; }, "dst.type", "dst.type is 2, must be src.type = 1"},
-      {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 5"},
+      {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 6"},
       {[](auto& p) { p.weights.layout = QUERN_NC8HW8; }, "weights.layout", "weights.layout is 4, must be at most 2"},
       {[](auto& p) { p.weights.layout = 0; }, "weights.layout", "weights.layout is 0, must be at least 1"},
       {[](auto& p) { p.src.size[2] = -4; }, "src.size[2]", "src.size[2] is -4, must be at least 0"},
@@ -205,6 +205,8 @@ TEST(problem_complete, names_field_value_and_limit) {
   quern_problem g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.weights.size[3] = 5;
   expect_refused(g, "weights.size[3]", "weights.size[3] is 5, must be src.size[4] = 4");
+  expect_refused(quern_reorder(QUERN_F32, QUERN_ANY, QUERN_NCHW, 1, 2, 3, 4), "src.layout",
+                 "src.layout is 6, must be at most 5");
   g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.src.layout = QUERN_NC4HW4;
   expect_refused(g, "src.layout", "src.layout is 3, must be at most 2");
@@ -303,6 +305,24 @@ TEST(problem_complete, lays_out_blocks_of_channels) {
   p = quern_conv2d(QUERN_F32, QUERN_NC16HW16, 1, (int64_t{1} << 54) + 1, 1, 1, 1, 1, 1);
   expect_refused(p, "src.size[1]",
                  "src.size[1] is 18014398509481985, must be (for 2^56 bytes of memory) at most 18014398509481984");
+}
+
+// A layout to be chosen has no strides yet, and everything else is settled.
+TEST(problem_complete, leaves_any_layout_open) {
+  quern_problem p = conv();
+  p.src.layout = QUERN_ANY;
+  p.epilogue.residual = QUERN_RESIDUAL_BEFORE;
+  p = completed(p);
+  for (const quern_tensor* t : {&p.src, &p.dst, &p.residual}) {
+    EXPECT_EQ(t->layout, QUERN_ANY);
+    EXPECT_EQ(std::vector<int64_t>(t->stride, t->stride + 5), std::vector<int64_t>(5, 0));
+  }
+  EXPECT_EQ(p.dst.size[3], 14);
+  p.dst.layout = QUERN_NC8HW8;
+  EXPECT_EQ(completed(p).residual.layout, QUERN_NC8HW8);
+  EXPECT_EQ(completed(p).residual.stride[4], 8);
+  p.src.stride[3] = 100;
+  expect_refused(p, "src.stride[3]", "src.stride[3] is 100, must be (of a layout to be chosen) 0");
 }
 
 TEST(problem_complete, takes_broadcasts_of_what_is_only_read) {

@@ -171,7 +171,7 @@ TEST(problem_parse, points_at_what_is_wrong) {
   expect_refused("conv f32 ic3_ih5kq3", 17, keys);
   expect_refused("f16 ic3ih5oc3kh3", 1,
                  "'f16' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 "
-                 "f64 nchw nhwc nc4hw4 nc8hw8 nc16hw16");
+                 "f64 nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
   expect_refused("reorder 1x2x3", 14, "'x' and another size must follow, as in NxCx[Dx]HxW");
   expect_refused("reorder 1x2x3x4x5x6", 18, "the descriptor must end here: NxCx[Dx]HxW");
   expect_refused("reorder ic3ih5oc3", 9, "NxCxHxW needs a whole number here");
@@ -181,7 +181,7 @@ TEST(problem_parse, points_at_what_is_wrong) {
   expect_refused("gemm 2x3:3x4 residual=after res=nc8hw8", 29, "residual.layout is 4, must be at most 2");
   expect_refused("ic3ih5oc3kh3 wei=nc16hw16", 14, "weights.layout is 5, must be at most 2");
   expect_refused("conv conv ic3ih5oc3kh3", 6, "'conv' is a second operator");
-  expect_refused("nchw:nhcw ic3ih5oc3kh3", 6, "'nhcw' is no layout; known: nchw nhwc nc4hw4 nc8hw8 nc16hw16");
+  expect_refused("nchw:nhcw ic3ih5oc3kh3", 6, "'nhcw' is no layout; known: nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
   expect_refused("ic3ih oc3kh3", 6, "ih needs a whole number here");
   expect_refused("ic3ih-5oc3kh3", 6, "ih needs a whole number here");
   expect_refused("ic3ih5oc99999999999999999999kh3", 9, "oc must be at most 2^56");
@@ -316,12 +316,13 @@ class random_problems {
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
   quern_type type() { return below(2) ? QUERN_F32 : QUERN_F64; }
   quern_problem reorder() {
-    quern_problem p = quern_reorder(type(), layout(), layout(), below(4), below(20), below(9), below(9));
+    quern_problem p = quern_reorder(type(), concrete(), concrete(), below(4), below(20), below(9), below(9));
     p.src.size[2] = below(3) ? 1 : below(4);
     return p;
   }
 
-  quern_layout layout() { return static_cast<quern_layout>(QUERN_NCHW + below(5)); }
+  quern_layout concrete() { return static_cast<quern_layout>(QUERN_NCHW + below(5)); }
+  quern_layout layout() { return static_cast<quern_layout>(QUERN_NCHW + below(6)); }
 
   float number() {
     const uint32_t bits = random_();

@@ -54,8 +54,8 @@ TEST(reorder, every_pair_at_every_edge) {
   dice d(seed());
   for (quern_layout from : all_layouts)
     for (quern_layout to : all_layouts)
-      for (int64_t c : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 20, 24, 31, 32, 33, 49})
-        for (int64_t pixels : {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 35, 49}) {
+      for (int64_t c : {1, 2, 3, 4, 5, 8, 9, 12, 13, 16, 17, 20, 24, 31, 33, 49})
+        for (int64_t pixels : {1, 3, 7, 8, 9, 15, 16, 17, 35, 49}) {
           const quern_problem p = problem_of(from, to, 1, c, 1, 1, pixels);
           expect_moved(p, d, {}, nullptr);
           for (const char* kernel : kernels_for(p))

@@ -27,34 +27,17 @@ struct job {
   quern_problem problem;  // complete, in the layout to run
 };
 
-constexpr struct {
-  const char* name;
-  quern_layout layout;
-} layout_names[] = {{"nchw", QUERN_NCHW},
-                    {"nhwc", QUERN_NHWC},
-                    {"nc4hw4", QUERN_NC4HW4},
-                    {"nc8hw8", QUERN_NC8HW8},
-                    {"nc16hw16", QUERN_NC16HW16}};
-
 quern_layout parse_layout(const std::string& name) {
-  for (const auto& l : layout_names) {
-    if (name == l.name) return l.layout;
+  for (quern_layout l = QUERN_NCHW; l <= QUERN_ANY; ++l) {
+    if (name == layouts_text(l, l)) return l;
   }
   throw stop{bad_input,
              "--layout is '" + name +
-                 "', must be nchw, nhwc, nc4hw4, nc8hw8, nc16hw16, SRC:DST of these, or several with commas"};
-}
-
-const char* layout_name(quern_layout layout) {
-  for (const auto& l : layout_names) {
-    if (l.layout == layout) return l.name;
-  }
-  return "?";
+                 "', must be nchw, nhwc, nc4hw4, nc8hw8, nc16hw16, any, SRC:DST of these, or several with commas"};
 }
 
 std::string layout_text(const quern_problem& p) {
-  const std::string src = layout_name(p.src.layout), dst = layout_name(p.dst.layout);
-  return p.op == QUERN_GEMM ? "rows" : src == dst ? src : src + ":" + dst;
+  return p.op == QUERN_GEMM ? "rows" : layouts_text(p.src.layout, p.dst.layout);
 }
 
 quern_accuracy parse_accuracy(const std::string& name) {
@@ -95,6 +78,11 @@ std::vector<job> jobs_of(const std::vector<layer>& layers, const bench_options& 
       if (!options.accuracy.empty()) p.accuracy = parse_accuracy(options.accuracy);
       quern_error error = {};
       need(quern_problem_complete(&p, &p, &error), error, l.name);
+      if (p.src.layout == QUERN_ANY || p.dst.layout == QUERN_ANY) {
+        quern_plan plan;
+        need(quern_plan_make(&plan, nullptr, &p, nullptr, &error), error, l.name);
+        p = plan.problem;
+      }
       if (p.src.type != QUERN_F32)
         throw stop{bad_input, l.name + ": only f32 can be timed, the reference alone has f64"};
       if (operand_bytes(p) > memory / 2) {

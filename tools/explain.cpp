@@ -44,7 +44,8 @@ struct refusal_line {
   int kernels;
 };
 
-void print_table(const std::vector<quern_candidate>& all, bool every) {
+// `layouts`: each in its own.
+void print_table(const std::vector<quern_candidate>& all, bool every, bool layouts) {
   table t({{"verdict", false},
            {"algorithm", false},
            {"kernel", false},
@@ -60,7 +61,7 @@ void print_table(const std::vector<quern_candidate>& all, bool every) {
     if (c.verdict == QUERN_CHOSEN || c.verdict == QUERN_USABLE) {
       t.add({verdict_text(c.verdict), c.algorithm, c.kernel, time_text(c.predicted_ns), text("%.0f", c.floor_percent),
              text("%u", c.threads), bytes_text(c.workspace_bytes), bytes_text(c.packed_bytes),
-             accuracy_text(c.accuracy), why(c)});
+             accuracy_text(c.accuracy), (layouts ? layouts_text(c.src_layout, c.dst_layout) + ", " : "") + why(c)});
       continue;
     }
     const std::string sentence = why(c);
@@ -104,6 +105,7 @@ nlohmann::ordered_json row(const quern_candidate& c) {
   j["accuracy"] = accuracy_text(c.accuracy);
   j["error_bound"] = c.error_bound;
   j["repeat"] = repeat_text(c.repeat);
+  j["layout"] = layouts_text(c.src_layout, c.dst_layout);
   return j;
 }
 
@@ -133,7 +135,7 @@ int run_explain(const explain_options& options) {
     std::printf("for %s, L1 %s, L2 %s, L3 %s, threads %u\n\n", isa_text(w.cpu.isa).c_str(),
                 bytes_text(w.cpu.l1_bytes).c_str(), bytes_text(w.cpu.l2_bytes).c_str(),
                 bytes_text(w.cpu.l3_bytes).c_str(), w.wish.threads);
-    print_table(all, options.all);
+    print_table(all, options.all, l.problem.src.layout == QUERN_ANY || l.problem.dst.layout == QUERN_ANY);
   }
   if (solved) return 0;
   std::fprintf(stderr, "quern explain: no kernel solves this problem under these wishes\n");

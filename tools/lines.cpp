@@ -164,4 +164,10 @@ std::string problem_text(const quern_problem& problem) {
   return line;
 }
 
+std::string layouts_text(quern_layout src, quern_layout dst) {
+  static const char* const names[] = {"?", "nchw", "nhwc", "nc4hw4", "nc8hw8", "nc16hw16", "any"};
+  const auto name = [](quern_layout l) { return names[l >= QUERN_NCHW && l <= QUERN_ANY ? l : 0]; };
+  return src == dst ? name(src) : std::string(name(src)) + ":" + name(dst);
+}
+
 }  // namespace tools

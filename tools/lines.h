@@ -32,4 +32,7 @@ layer read_layer(const std::vector<std::string>& words);
 // The text form of a problem.
 std::string problem_text(const quern_problem&);
 
+// "nhwc", or "nhwc:nc8hw8" where they differ.
+std::string layouts_text(quern_layout src, quern_layout dst);
+
 }  // namespace tools

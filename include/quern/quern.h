@@ -100,7 +100,9 @@ enum {
   QUERN_NHWC = 2,    /* n d h w c; weights k t r s c                                                */
   QUERN_NC4HW4 = 3,  /* blocks of 4 channels, n (c/4) d h w 4: src, dst and residual of convolutions */
   QUERN_NC8HW8 = 4,  /* the same with 8                                                             */
-  QUERN_NC16HW16 = 5 /* and with 16                                                                 */
+  QUERN_NC16HW16 = 5,/* and with 16                                                                 */
+  QUERN_ANY = 6      /* src, dst and residual of convolutions: whichever of the above quern_plan_make
+                        predicts to be fastest, dense.  plan.problem says which                     */
 };
 /* Channel c of a tensor in blocks of b lies at (c / b) * stride[1] + c % b: stride[1] leads from block to
  * block, and the others from one b channels to the next.  Dense, stride[4] is b, stride[3] b * w, and so on up
@@ -388,11 +390,12 @@ typedef struct quern_candidate {
                                     predicted_ns, times 100                                         */
   uint32_t       threads;        /* worth using, at most wish.threads                               */
   uint32_t       reserved;
+  quern_layout   src_layout, dst_layout; /* the problem's, or where that is QUERN_ANY the best for it */
 } quern_candidate;
 
 /* Every kernel of the library that belongs to the problem's operator on this device (the CPU's have other
  * operands than a GPU's), each exactly once: the chosen one first, then the usable ones by predicted time,
- * then the others.  Writes at most `capacity` of
+ * then the others; where a layout is QUERN_ANY, in the layouts that suit it best.  Writes at most `capacity` of
  * them; *count receives how many there are.  out may be NULL when capacity is 0.  out[0].size must be
  * set.  A problem that no kernel solves is not an error here. */
 QUERN_API quern_status quern_candidates(const quern_device*, const quern_problem*, const quern_wish*,
@@ -420,6 +423,8 @@ typedef struct quern_plan {
   uint64_t       opaque[64];
 } quern_plan;
 
+/* Takes microseconds.  With QUERN_ANY all layouts are tried, five times as many for each of src and dst, and
+ * conversions to and from them count for nothing: ask where the neighbours can take what comes out. */
 QUERN_API quern_status quern_plan_make(quern_plan*, const quern_device*, const quern_problem*, const quern_wish*,
                                        quern_error*) QUERN_NOEXCEPT;
 
@@ -478,7 +483,8 @@ QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const que
                                  quern_error*) QUERN_NOEXCEPT;
 
 /* Everything in one call: plan, pack, run, with plain weights.  Allocates what that needs (plan.packed_bytes
- * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once. */
+ * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once.  Refuses
+ * QUERN_ANY, since the tensors are there. */
 QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, const quern_exec*,
                                      quern_error*) QUERN_NOEXCEPT;
 
