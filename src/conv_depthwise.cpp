@@ -3,9 +3,6 @@
 // Depthwise convolution, forward and transposed, any number of outputs a channel, where channels lie side by side:
 // NHWC, and blocks of channels that are whole vectors.
 //
-// Along a dilated axis, outputs fall into classes that share no input; each is an undilated problem of its own
-// whose pixels lie further apart.
-//
 //   item = image, phase, band of lines, block of channels          one task of the parallel_for
 //     for class of lines, class of pixels
 //       for output plane
@@ -13,39 +10,14 @@
 //
 // A vector of channels goes through the whole image before the next one: the lines under the filter stay in L1.
 // Line by line with all channels took a sixth to a half longer, even where the image exceeds L2 (Zen 5).
-#include <numeric>
-
+#include "depthwise_classes.h"
 #include "driver.h"
-#include "geometry.h"
 #include "weights.h"
 
 namespace quern {
 namespace {
 
 enum word { bands, block_channels, blocks };
-
-constexpr int64_t most_planes = 64;  // of a filter: their offsets are kept on the stack
-
-// The outputs j = first + i * classes of an axis read inputs base + (i * step + u) * apart.
-struct axis_class {
-  int64_t first, classes, count, step, apart, base, begin, end;
-};
-
-int64_t classes_of(const axis& a) {
-  return std::clamp<int64_t>(a.tap_step / std::max<int64_t>(1, std::gcd(a.in_step, a.tap_step)), 1,
-                             std::max<int64_t>(a.out_count, 1));
-}
-
-axis_class class_of(const axis& a, int64_t first, int64_t classes) {
-  axis_class c = {first, classes, up(a.out_count - first, classes), a.in_step, std::max<int64_t>(a.tap_step, 1), 0,
-                  0,     0};
-  c.base = a.in_begin + first * a.in_step;
-  // A single output takes no step.
-  c.step = c.count > 1 ? a.in_step * classes / c.apart : 1;
-  const auto ahead = [&](int64_t to) { return to > 0 ? up(to, c.apart) : -(-to / c.apart); };
-  c.begin = ahead(-c.base), c.end = ahead(a.in_size - c.base);
-  return c;
-}
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
@@ -54,9 +26,9 @@ bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t
 
 refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
   const geometry g = geometry_of(p);
   const int64_t k = g.groups * g.k;
-  if (g.c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 1};
   if (!one_row_of_vectors(g.src_block, g.src[1], g.groups, row.vector))
     return g.src_block == 1 ? refusal{QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1}
                             : refusal{QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NC16HW16};
@@ -159,10 +131,10 @@ void run(const job& j, const execution& e) {
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
     const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
-    const int64_t classes_y = classes_of(ph.h), classes_x = classes_of(ph.w);
+    const int64_t classes_y = axis_class::count_of(ph.h), classes_x = axis_class::count_of(ph.w);
     for (int64_t cy = 0; cy < classes_y; ++cy)
       for (int64_t cx = 0; cx < classes_x; ++cx) {
-        const axis_class y = class_of(ph.h, cy, classes_y), x = class_of(ph.w, cx, classes_x);
+        const axis_class y(ph.h, cy, classes_y), x(ph.w, cx, classes_x);
         call.x.count = x.count, call.x.step = x.step, call.x.begin = x.begin, call.x.end = x.end;
         call.x.src = x.apart * g.src[4], call.y.src = y.apart * g.src[3];
         call.y.step = y.step;
@@ -176,11 +148,7 @@ void run(const job& j, const execution& e) {
         call.y.begin = y.begin - input, call.y.end = y.end - input;
         call.origin = (y.base + input * y.apart) * g.src[3] + x.base * g.src[4];
         for (int64_t d = 0; d < ph.d.out_count; ++d) {
-          const range taps = ph.d.taps_at(d);
-          call.planes = taps.count();
-          for (int64_t t = taps.begin; t < taps.end; ++t)
-            planes[t - taps.begin] = {(ph.d.in_begin + d * ph.d.in_step + t * ph.d.tap_step) * g.src[2],
-                                      t * ph.h.taps * ph.w.taps};
+          call.planes = planes_of(g, ph, d, planes);
           const auto place = [&](const int64_t* stride) {
             return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
                    (ph.h.out_begin + (y.first + within.begin * classes_y) * ph.h.out_step) * stride[3] +

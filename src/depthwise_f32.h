@@ -25,31 +25,30 @@ struct depthwise_column {
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
 };
 
-// How a vector of pixels is read: whole, its first `count` channels, or spread over a multiplier's outputs.
-enum class lanes { whole, part, spread };
+// How a vector of pixels is read: whole, or as many channels as there are, spread over the outputs of a multiplier.
+enum class lanes { whole, spread };
 
 template <class V, lanes L>
 struct pixel_loader {
   size_t count;
   typename V::index index;
 
-  pixel_loader(const depthwise_f32& d, const depthwise_column& k) : count(L == lanes::spread ? k.inputs : k.count) {
+  pixel_loader(const depthwise_f32& d, const depthwise_column& k) : count(k.inputs) {
     if constexpr (L == lanes::spread) {
       alignas(64) int32_t lane[V::width];
-      for (size_t i = 0; i < V::width; ++i) {
-        const size_t channel = i < k.count ? k.channel + i : k.channel;
-        lane[i] = static_cast<int32_t>(channel / d.multiplier - k.first);
-      }
+      for (size_t i = 0; i < V::width; ++i)
+        lane[i] = i < k.count ? static_cast<int32_t>((k.channel + i) / d.multiplier - k.first) : 0;
       index = V::load_index(lane);
     }
   }
   [[gnu::always_inline]] V operator()(const float* p) const {
     if constexpr (L == lanes::whole) return V::load(p);
-    const V v = V::load_part(p, count);
-    if constexpr (L == lanes::spread) return V::permute(v, index);
-    return v;
+    return V::permute(V::load_part(p, count), index);
   }
 };
+
+// Which inputs of a strip may be padding: none, some of the first and last taps - 1, any.
+enum missing { none, some, any };
 
 // Pixel 0, 1, 2 ... of a row of them: every fourth from a pointer of its own.  The empty asm hides how they are
 // related, or the compiler makes a register for every one and spills.
@@ -72,9 +71,8 @@ struct pixels {
 };
 
 // Adds T taps of a row to MR sums; p is input 0, inputs from `begin` to `end` exist.  STEP 0: any, inputs of
-// neighbouring outputs are `pixel` apart and `step` in number.
-// CHECK 0: all inputs exist.  1: all but some of the first and last T - 1.  2: any.
-template <class V, int MR, int T, int STEP, int CHECK, class Load>
+// neighbouring outputs are one pixel of `p` apart, and `step` in number.
+template <class V, int MR, int T, int STEP, missing MISS, class Load>
 [[gnu::always_inline]] inline void add_taps(V (&acc)[MR], const Load& load, pixels p, const float* weights,
                                             ptrdiff_t step, ptrdiff_t begin, ptrdiff_t end) {
   V w[T];
@@ -82,8 +80,8 @@ template <class V, int MR, int T, int STEP, int CHECK, class Load>
   if constexpr (STEP > 0) {
     constexpr int inputs = (MR - 1) * STEP + T;
     QUERN_UNROLL for (int x = 0; x < inputs; p.next(x), ++x) {
-      if ((CHECK == 2 || (CHECK == 1 && x < T - 1)) && x < begin) continue;
-      if ((CHECK == 2 || (CHECK == 1 && x >= inputs - (T - 1))) && x >= end) continue;
+      if ((MISS == any || (MISS == some && x < T - 1)) && x < begin) continue;
+      if ((MISS == any || (MISS == some && x >= inputs - (T - 1))) && x >= end) continue;
       if (T < STEP && x % STEP >= T) continue;
       V v = load(p.get(x));
       if constexpr (T > 1) V::hold(v);
@@ -99,7 +97,7 @@ template <class V, int MR, int T, int STEP, int CHECK, class Load>
 }
 
 // `strips` strips of MR pixels from pixel x on, in every line; the first `skip` pixels are there already.
-template <class V, int MR, int TAPS, int STEP, int CHECK, lanes L>
+template <class V, int MR, int TAPS, int STEP, missing MISS, lanes L>
 void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, size_t strips, size_t skip) {
   const pixel_loader<V, L> load(d, k);
   const epilogue_f32& e = *d.out.epilogue;
@@ -128,21 +126,21 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
         for (ptrdiff_t r = 0; r < rows; ++r, row += d.y.src) {
           if constexpr (TAPS > 0) {
-            add_taps<V, MR, TAPS, STEP, CHECK>(acc, load, {row, d.x.src}, w, 0, begin, end);
+            add_taps<V, MR, TAPS, STEP, MISS>(acc, load, {row, d.x.src}, w, 0, begin, end);
             w += TAPS * V::width;
           } else {
             ptrdiff_t s = 0;
             if constexpr (STEP > 0) {
               for (; taps - s >= 4; s += 4, w += 4 * V::width)
-                add_taps<V, MR, 4, STEP, CHECK>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
+                add_taps<V, MR, 4, STEP, MISS>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
               if (taps - s >= 2) {
-                add_taps<V, MR, 2, STEP, CHECK>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
+                add_taps<V, MR, 2, STEP, MISS>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
                 s += 2, w += 2 * V::width;
               }
             }
             for (; s < taps; ++s, w += V::width)
-              add_taps<V, MR, 1, STEP, CHECK>(acc, load, {row + s * d.x.src, d.x.src * d.x.step}, w, d.x.step,
-                                              begin - s, end - s);
+              add_taps<V, MR, 1, STEP, MISS>(acc, load, {row + s * d.x.src, d.x.src * d.x.step}, w, d.x.step, begin - s,
+                                             end - s);
           }
         }
       }
@@ -179,23 +177,24 @@ struct depthwise_strips {
   size_t count;
   size_t size[5];
   bool checked[5];
-  depthwise_strip inside, edge[5];  // `inside` is of the first size, for strips without padding
+  depthwise_strip run[5], inside;  // `inside`: the first one for strips without padding, may be NULL
 };
 
 template <class V, int STEP, lanes L, int... MR>
 constexpr depthwise_strips any_strips = {
-    sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, nullptr, {run_strips<V, MR, 0, STEP, 2, L>...}};
+    sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, {run_strips<V, MR, 0, STEP, any, L>...}, nullptr};
 
-// Strips of fewer pixels than the two that are made for the filter are those for any.
-template <class V, int TAPS, int STEP, int LONG, int SHORT>
+// Strips of fewer pixels than those that are made for the filter are those for any.  Asking for the border is felt
+// beside three taps (a sixth of a wide layer's time on Zen 5), not beside more.
+template <class V, int TAPS, int STEP, int LONG, int... MR>
 constexpr depthwise_strips made_strips = {
-    5,
-    {size_t{LONG}, size_t{SHORT}, 4, 2, 1},
-    {false, false, true, true, true},
-    run_strips<V, LONG, TAPS, STEP, 0, lanes::whole>,
-    {run_strips<V, LONG, TAPS, STEP, 1, lanes::whole>, run_strips<V, SHORT, TAPS, STEP, 1, lanes::whole>,
-     run_strips<V, 4, 0, STEP == 1, 2, lanes::whole>, run_strips<V, 2, 0, STEP == 1, 2, lanes::whole>,
-     run_strips<V, 1, 0, STEP == 1, 2, lanes::whole>}};
+    sizeof...(MR) + 4,
+    {size_t{LONG}, size_t{MR}..., 4, 2, 1},
+    {false, (MR < 0)..., true, true, true},
+    {run_strips<V, LONG, TAPS, STEP, some, lanes::whole>, run_strips<V, MR, TAPS, STEP, some, lanes::whole>...,
+     run_strips<V, 4, 0, STEP == 1, any, lanes::whole>, run_strips<V, 2, 0, STEP == 1, any, lanes::whole>,
+     run_strips<V, 1, 0, STEP == 1, any, lanes::whole>},
+    TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr};
 
 // All lines of one vector of channels.
 inline void run_column(const depthwise_f32& d, const depthwise_column& k, const depthwise_strips& s) {
@@ -212,15 +211,16 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
     const ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(at * step),
                     end = d.x.end - static_cast<ptrdiff_t>(at * step),
                     last = static_cast<ptrdiff_t>((s.size[i] - 1) * step);
-    depthwise_strip run = s.edge[i];
-    if (i == 0 && begin <= 0 && end >= last + taps && s.inside) {
-      run = s.inside;
+    depthwise_strip run = s.run[i];
+    if (i == 0 && begin <= 0 && end >= last + taps) {
+      // All that are without padding.
+      if (s.inside) run = s.inside;
       strips = 1 + static_cast<size_t>(end - last - taps) / (s.size[0] * step);
       if (strips > rest / s.size[0]) strips = rest / s.size[0];
       if (strips == 0) strips = 1;
     } else if (!s.checked[i] && !(begin < taps && end > last)) {
       // More padding than a filter.
-      i = s.count - 1, at = x, run = s.edge[i];
+      i = s.count - 1, at = x, run = s.run[i];
     }
     run(d, k, at, strips, x - at);
     x = at + strips * s.size[i];
@@ -231,7 +231,6 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
 template <class V>
 [[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole) {
   constexpr size_t W = V::width;
-  static constexpr depthwise_strips part[] = {any_strips<V, 0, lanes::part, 7, 1>, any_strips<V, 1, lanes::part, 7, 1>};
   static constexpr depthwise_strips spread[] = {any_strips<V, 0, lanes::spread, 7, 1>,
                                                 any_strips<V, 1, lanes::spread, 7, 1>};
   const float* weights = d.weights;
@@ -246,14 +245,14 @@ template <class V>
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
     const size_t input = k.first - d.input;
     k.src = d.src + (d.origin + static_cast<ptrdiff_t>(input / W * d.src_vector + input % W));
-    run_column(d, k, d.multiplier > 1 ? spread[d.x.step == 1] : k.count < W ? part[d.x.step == 1] : whole);
+    run_column(d, k, d.multiplier > 1 || k.count < W ? spread[d.x.step == 1] : whole);
   }
 }
 
 // For filters TAPS wide with a step of STEP.
-template <class V, int TAPS, int STEP, int LONG, int SHORT>
+template <class V, int TAPS, int STEP, int... MR>
 void run_depthwise(const depthwise_f32& d) {
-  run_columns<V>(d, made_strips<V, TAPS, STEP, LONG, SHORT>);
+  run_columns<V>(d, made_strips<V, TAPS, STEP, MR...>);
 }
 
 // For any.

@@ -118,6 +118,27 @@ struct depthwise_f32 {
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
 };
 
+// ---- depthwise_planar_f32 ---------------------------------------------------------------------
+//
+// The same sum with pixels across the vector, for one block of channels that lie side by side (one channel: NCHW)
+// and whose pixels follow each other:
+//
+//   C[y][x][c] = epilogue(sum over planes t, rows r < y.taps, s < x.taps of
+//                           src[origin + plane[t].a + (y * y.step + r) * y.src + (x * x.step + s * apart) * block + c]
+//                           * weights[(plane[t].b + r * x.taps + s) * block + c])            c < n <= block
+//
+// The block divides row.vector and is smaller.  Padding along y is not multiplied, padding along x is by zero.
+struct depthwise_planar_f32 {
+  depthwise_axis x, y;
+  ptrdiff_t apart;  // inputs from tap to tap along x; in units of inputs as x.begin and x.end
+  size_t block, n, planes;
+  const gemm_tap* plane;
+  const float* src;
+  ptrdiff_t origin;
+  const float* weights;
+  output_f32 out;  // rows are pixels
+};
+
 // ---- grouped_f32 ------------------------------------------------------------------------------
 //
 //   C[i][o] = epilogue(sum over rows r, s < taps, channels p of the group of output o, of
@@ -176,7 +197,15 @@ struct reorder_f32 {
 
 // ---- The row ----------------------------------------------------------------------------------
 
-enum class kind : uint8_t { reference, gemm_f32, depthwise_f32, reorder_f32, grouped_f32, reference_cuda };
+enum class kind : uint8_t {
+  reference,
+  gemm_f32,
+  depthwise_f32,
+  depthwise_planar_f32,
+  reorder_f32,
+  grouped_f32,
+  reference_cuda
+};
 
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
@@ -194,6 +223,7 @@ struct kernel {
   void (*gemm)(const gemm_f32&) = nullptr;
   void (*copy)(const copy_f32&) = nullptr;
   void (*depthwise)(const depthwise_f32&) = nullptr;
+  void (*depthwise_planar)(const depthwise_planar_f32&) = nullptr;
   void (*grouped)(const grouped_f32&) = nullptr;
   void (*reorder)(const reorder_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;

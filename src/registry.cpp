@@ -63,6 +63,7 @@ const char* kind_name(kind k) {
     case kind::reference: return "reference";
     case kind::gemm_f32: return "gemm_f32";
     case kind::depthwise_f32: return "depthwise_f32";
+    case kind::depthwise_planar_f32: return "depthwise_planar_f32";
     case kind::grouped_f32: return "grouped_f32";
     case kind::reorder_f32: return "reorder_f32";
     case kind::reference_cuda: return "reference_cuda";

@@ -18,6 +18,7 @@ namespace {
 
 struct vec {
   static constexpr int width = 8;
+  static constexpr int registers = 16;
   static constexpr bool masks_are_free = false;  // load_part costs more than load
   __m256 v;
 
@@ -77,7 +78,7 @@ struct vec {
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
 
-  // Lanes of a vector by number.
+  // Lanes by number; pick counts those of b from `width` on.
   struct index {
     __m256i v;
   };
@@ -85,6 +86,33 @@ struct vec {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
   }
   [[gnu::always_inline]] static vec permute(vec a, index i) { return {_mm256_permutevar8x32_ps(a.v, i.v)}; }
+  [[gnu::always_inline]] static vec pick(vec a, vec b, index i) {
+    // Bit 3 of a number, moved to the sign, says which of the two.
+    return {_mm256_blendv_ps(_mm256_permutevar8x32_ps(a.v, i.v), _mm256_permutevar8x32_ps(b.v, i.v),
+                             _mm256_castsi256_ps(_mm256_slli_epi32(i.v, 28)))};
+  }
+  // p[lane % block] in every lane; block is 1, 4 or width.
+  [[gnu::always_inline]] static vec repeat(const float* p, size_t block) {
+    switch (block) {
+      case 1: return set1(*p);
+      case 4: return {_mm256_broadcast_ps(reinterpret_cast<const __m128*>(p))};
+      default: return load(p);
+    }
+  }
+
+  // Lanes from `begin` to before `end`, any of them may lie outside; loads of the others are zero.
+  [[gnu::always_inline]] static mask range(ptrdiff_t begin, ptrdiff_t end) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i from = _mm256_set1_epi32(clamp(begin) - 1), to = _mm256_set1_epi32(clamp(end));
+    return {_mm256_castsi256_ps(_mm256_and_si256(_mm256_cmpgt_epi32(lane, from), _mm256_cmpgt_epi32(to, lane)))};
+  }
+  [[gnu::always_inline]] friend mask operator&(mask a, mask b) { return {_mm256_and_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static vec load_mask(const float* p, mask m) {
+    return {_mm256_maskload_ps(p, _mm256_castps_si256(m.v))};
+  }
+  [[gnu::always_inline]] void store_mask(float* p, mask m) const {
+    _mm256_maskstore_ps(p, _mm256_castps_si256(m.v), v);
+  }
 
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
@@ -92,6 +120,9 @@ struct vec {
   }
 
  private:
+  [[gnu::always_inline]] static int clamp(ptrdiff_t lane) {
+    return static_cast<int>(lane < 0 ? 0 : lane > width ? width : lane);
+  }
   [[gnu::always_inline]] static __m256i first(size_t count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

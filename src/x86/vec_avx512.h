@@ -18,6 +18,7 @@ namespace {
 
 struct vec {
   static constexpr int width = 16;
+  static constexpr int registers = 32;
   static constexpr bool masks_are_free = true;  // load_part costs as load does
   __m512 v;
 
@@ -77,12 +78,30 @@ struct vec {
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
 
-  // Lanes of a vector by number.
+  // Lanes by number; pick counts those of b from `width` on.
   struct index {
     __m512i v;
   };
   [[gnu::always_inline]] static index load_index(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
   [[gnu::always_inline]] static vec permute(vec a, index i) { return {_mm512_maskz_permutexvar_ps(0xffff, i.v, a.v)}; }
+  [[gnu::always_inline]] static vec pick(vec a, vec b, index i) { return {_mm512_permutex2var_ps(a.v, i.v, b.v)}; }
+  // p[lane % block] in every lane; block is 1, 4, 8 or width.
+  [[gnu::always_inline]] static vec repeat(const float* p, size_t block) {
+    switch (block) {
+      case 1: return set1(*p);
+      case 4: return {_mm512_broadcast_f32x4(_mm_loadu_ps(p))};
+      case 8: return {_mm512_broadcast_f32x8(_mm256_loadu_ps(p))};
+      default: return load(p);
+    }
+  }
+
+  // Lanes from `begin` to before `end`, any of them may lie outside; loads of the others are zero.
+  [[gnu::always_inline]] static mask range(ptrdiff_t begin, ptrdiff_t end) {
+    return {static_cast<__mmask16>(below(end) & ~below(begin))};
+  }
+  [[gnu::always_inline]] friend mask operator&(mask a, mask b) { return {static_cast<__mmask16>(a.v & b.v)}; }
+  [[gnu::always_inline]] static vec load_mask(const float* p, mask m) { return {_mm512_maskz_loadu_ps(m.v, p)}; }
+  [[gnu::always_inline]] void store_mask(float* p, mask m) const { _mm512_mask_storeu_ps(p, m.v, v); }
 
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
@@ -90,6 +109,9 @@ struct vec {
   }
 
  private:
+  [[gnu::always_inline]] static uint32_t below(ptrdiff_t lane) {
+    return (uint32_t{1} << (lane < 0 ? 0 : lane > width ? width : lane)) - 1;
+  }
   [[gnu::always_inline]] static __mmask16 first(size_t count) {
     return static_cast<__mmask16>((uint32_t{1} << count) - 1);
   }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+//
+// Every depthwise_planar_f32 row that this CPU runs, alone: exact on small integers for every block, lines around
+// whole vectors and tiles, any border, no byte read or written beside the operands, none of a channel that is not
+// there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "fuzz.h"
+#include "guard.h"
+#include "registry.h"
+#include "tile_activation.h"
+
+namespace quern {
+namespace {
+
+using test::edge;
+using test::guarded;
+
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float canary = -77.25f;
+
+// An axis of a call: `count` outputs, whose inputs exist from `first` on, `inputs` of them.
+struct axis {
+  size_t count, taps;
+  ptrdiff_t step, apart, first, inputs;
+
+  // The input of a tap of an output, counted among those that exist; negative: padding.
+  ptrdiff_t at(size_t output, size_t tap) const {
+    const ptrdiff_t i = static_cast<ptrdiff_t>(output) * step + static_cast<ptrdiff_t>(tap) * apart - first;
+    return i < inputs ? i : -1;
+  }
+};
+
+struct window {
+  axis x, y;
+  size_t planes, block, n;
+};
+
+class depthwise_planar : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu;
+    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
+    if (const uint64_t missing = row().isa & ~cpu.isa)
+      GTEST_SKIP() << row().name << " needs " << quern_isa_name(missing & -missing);
+  }
+  const kernel& row() const { return kernel_at(GetParam()); }
+  size_t gap() { return static_cast<size_t>(dice_.from(0, 3)); }
+
+  // `lines` lines of `pixels` pixels, integers in their first n channels, NaN elsewhere.
+  struct operand {
+    guarded<float> memory;
+    size_t pixel, line;
+  };
+  operand fill(size_t lines, size_t pixels, size_t n, size_t pixel, edge side, bool empty = false) {
+    const size_t line = pixels * pixel + gap();
+    const size_t size = lines && pixels ? (lines - 1) * line + (pixels - 1) * pixel + n : 0;
+    operand o{guarded<float>(size, side), pixel, line};
+    std::fill(o.memory.begin(), o.memory.end(), empty ? canary : nan);
+    for (size_t i = 0; i < lines * pixels && !empty; ++i)
+      for (size_t c = 0; c < n; ++c) o.memory[i / pixels * line + i % pixels * pixel + c] = dice_.integer(-4, 4);
+    return o;
+  }
+
+  testing::AssertionResult check(const window& s, edge side) {
+    const size_t wide = static_cast<size_t>(s.x.inputs), high = static_cast<size_t>(s.y.inputs);
+    const size_t taps = s.planes * s.y.taps * s.x.taps, channel = gap() * s.block;
+    const operand src = fill(s.planes * high, wide, s.n, s.block, side);
+    const operand residual = fill(s.y.count, s.x.count, s.n, s.block + (dice_.one_in(2) ? gap() : 0), side);
+    operand dst = fill(s.y.count, s.x.count, s.n, s.block + (dice_.one_in(3) ? gap() : 0), side, true);
+    const operand bias = fill(1, 1, channel + s.n, 0, side), scale = fill(1, 1, channel + s.n, 0, side);
+    // A plane of the image without one of the filter has the weights all the same.
+    guarded<float> weights(std::max<size_t>(1, s.planes) * s.y.taps * s.x.taps * s.block, side);
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] = i % s.block < s.n ? dice_.integer(-4, 4) : 0.0f;
+
+    epilogue_f32 e = test::plain_epilogue(QUERN_CLAMP, -5, 60);
+    e.bias = dice_.one_in(3) ? nullptr : bias.memory.data();
+    e.clamp_only = dice_.one_in(2);
+    e.lower = -5, e.upper = 60;
+    if (!e.clamp_only) e.scale = scale.memory.data(), e.residual = QUERN_RESIDUAL_BEFORE;
+
+    std::vector<gemm_tap> planes(s.planes);
+    for (size_t t = 0; t < s.planes; ++t)
+      planes[t] = {static_cast<ptrdiff_t>((s.planes - 1 - t) * high * src.line),
+                   static_cast<ptrdiff_t>(t * s.y.taps * s.x.taps)};
+    depthwise_planar_f32 d = {};
+    d.x = {s.x.count, s.x.taps, s.x.step, s.x.first, s.x.first + s.x.inputs, 0, 0, 0};
+    d.y = {s.y.count, s.y.taps,     s.y.step, s.y.first, s.y.first + s.y.inputs, static_cast<ptrdiff_t>(src.line),
+           dst.line,  residual.line};
+    d.apart = s.x.apart, d.block = s.block, d.n = s.n, d.planes = s.planes, d.plane = planes.data();
+    d.src = src.memory.data();
+    d.origin = -s.x.first * static_cast<ptrdiff_t>(s.block) - s.y.first * static_cast<ptrdiff_t>(src.line);
+    d.weights = weights.data();
+    d.out.c = dst.memory.data(), d.out.ldc = dst.pixel, d.out.epilogue = &e, d.out.channel = channel;
+    d.out.residual = e.residual ? residual.memory.data() : nullptr, d.out.ldr = residual.pixel;
+    row().depthwise_planar(d);
+
+    std::vector<float> want(dst.memory.size(), canary);
+    for (size_t y = 0; y < s.y.count; ++y)
+      for (size_t x = 0; x < s.x.count; ++x)
+        for (size_t c = 0; c < s.n; ++c) {
+          float sum = 0;
+          for (size_t tap = 0; tap < taps; ++tap) {
+            const size_t t = tap / s.x.taps / s.y.taps;
+            const ptrdiff_t i = s.x.at(x, tap % s.x.taps), j = s.y.at(y, tap / s.x.taps % s.y.taps);
+            if (i < 0 || j < 0) continue;
+            const size_t line = (s.planes - 1 - t) * high + static_cast<size_t>(j);
+            sum += src.memory[line * src.line + static_cast<size_t>(i) * s.block + c] * weights[tap * s.block + c];
+          }
+          if (e.scale) sum *= scale.memory[channel + c];
+          if (e.bias) sum += bias.memory[channel + c];
+          if (e.residual) sum += residual.memory[y * residual.line + x * residual.pixel + c];
+          want[y * dst.line + x * dst.pixel + c] = std::min(e.upper, std::max(e.lower, sum));
+        }
+    for (size_t i = 0; i < want.size(); ++i)
+      if (dst.memory[i] != want[i])
+        return testing::AssertionFailure()
+               << row().name << " x " << text(s.x) << " y " << text(s.y) << " planes " << s.planes << " block "
+               << s.block << " n " << s.n << ": element " << i << " is " << dst.memory[i] << ", must be " << want[i];
+    return testing::AssertionSuccess();
+  }
+
+  static std::string text(const axis& a) {
+    return std::to_string(a.count) + " taps " + std::to_string(a.taps) + " step " + std::to_string(a.step) + " apart " +
+           std::to_string(a.apart) + " inputs " + std::to_string(a.first) + " + " + std::to_string(a.inputs);
+  }
+
+  // The image holds all inputs, or begins or ends among them, or both, or lies beside them.
+  axis some(size_t count, size_t taps, ptrdiff_t step, ptrdiff_t apart) {
+    axis a = {count, taps, step, apart, 0, 0};
+    const ptrdiff_t last =
+        static_cast<ptrdiff_t>(count - 1) * step + static_cast<ptrdiff_t>(taps ? taps - 1 : 0) * apart;
+    a.first = dice_.one_in(2) ? 0 : dice_.from(-1, last + 2);
+    a.inputs = dice_.one_in(2) ? std::max<ptrdiff_t>(0, last + 1 - a.first) : dice_.from(0, last + 1);
+    return a;
+  }
+
+  test::dice dice_{1};
+};
+
+TEST_P(depthwise_planar, is_exact_on_small_integers_between_guard_pages) {
+  const size_t w = static_cast<size_t>(row().vector), mr = static_cast<size_t>(row().mr);
+  for (size_t block : {1, 4, 8}) {
+    if (block >= w) continue;
+    for (size_t m = 1; m <= 3 * w / block + 1; ++m)
+      for (int i = 0; i < 8; ++i) {
+        window s = {.planes = static_cast<size_t>(dice_.from(0, 1)), .block = block};
+        s.n = dice_.one_in(2) ? block : static_cast<size_t>(dice_.from(1, static_cast<int64_t>(block)));
+        const size_t lines = static_cast<size_t>(dice_.from(1, static_cast<int64_t>(2 * mr + 1)));
+        if (row().taps) {
+          s.x = some(m, static_cast<size_t>(row().taps), row().step, 1);
+          s.y = some(lines, static_cast<size_t>(row().taps), row().step, 1);
+        } else {
+          s.planes = static_cast<size_t>(dice_.from(0, 2));
+          s.x = some(m, static_cast<size_t>(dice_.from(0, 9)), dice_.from(1, 4), dice_.from(1, 3));
+          s.y = some(lines, static_cast<size_t>(dice_.from(0, 9)), dice_.from(1, 3), 1);
+        }
+        ASSERT_TRUE(check(s, dice_.one_in(2) ? edge::front : edge::back));
+      }
+  }
+}
+
+std::vector<size_t> rows_of_kind() {
+  std::vector<size_t> list;
+  for (size_t i = 0; i < kernel_count(); ++i)
+    if (kernel_at(i).kind == kind::depthwise_planar_f32) list.push_back(i);
+  return list;
+}
+
+// A build of one operator or ISA may have none.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(depthwise_planar);
+INSTANTIATE_TEST_SUITE_P(rows, depthwise_planar, testing::ValuesIn(rows_of_kind()),
+                         [](const testing::TestParamInfo<size_t>& i) { return std::string(kernel_at(i.param).name); });
+
+}  // namespace
+}  // namespace quern
