@@ -29,10 +29,16 @@ bool is_gpu(const machine& m) { return m.gpu.capability != 0; }
 // order.
 template <class Visit>
 void for_each_pair(const machine& m, quern_op op, Visit visit) {
-  for (size_t a = 0; a < algorithm_count(); ++a) {
-    if (is_gpu(m) != (algorithm_at(a).launch != nullptr)) continue;
-    for (size_t k = 0; k < kernel_count(); ++k)
-      if (pairs(algorithm_at(a), kernel_at(k), op)) visit(algorithm_at(a), kernel_at(k), backend_of(k));
+  size_t files;
+  const kernel_file* const file = kernel_files(files);
+  for (size_t i = 0; i < algorithm_count(); ++i) {
+    const algorithm& a = algorithm_at(i);
+    if (is_gpu(m) != (a.launch != nullptr)) continue;
+    for (size_t f = 0; f < files; ++f)
+      for (size_t k = 0; k < file[f].list->count; ++k) {
+        const kernel& row = file[f].list->rows[k];
+        if (row.kind == a.drives && pairs(a, row, op)) visit(a, row, file[f].backend);
+      }
   }
 }
 

@@ -23,10 +23,7 @@ namespace {
 constexpr quern_backend ref = QUERN_BACKEND_REF, x86 = QUERN_BACKEND_X86;
 [[maybe_unused]] constexpr quern_backend cuda = QUERN_BACKEND_CUDA;
 
-constexpr struct file {
-  const kernel_list* list;
-  quern_backend backend;
-} files[] = {
+constexpr kernel_file files[] = {
 #define QUERN_FILE(stem, folder) {&rows::stem, folder},
 #include "kernels.inc"
 #undef QUERN_FILE
@@ -40,20 +37,25 @@ constexpr const algorithm* algorithms_[] = {
 
 }  // namespace
 
+const kernel_file* kernel_files(size_t& count) {
+  count = sizeof files / sizeof files[0];
+  return files;
+}
+
 size_t kernel_count() {
   size_t count = 0;
-  for (const file& f : files) count += f.list->count;
+  for (const kernel_file& f : files) count += f.list->count;
   return count;
 }
 
 const kernel& kernel_at(size_t index) {
-  const file* f = files;
+  const kernel_file* f = files;
   for (; index >= f->list->count; ++f) index -= f->list->count;
   return f->list->rows[index];
 }
 
 quern_backend backend_of(size_t index) {
-  const file* f = files;
+  const kernel_file* f = files;
   for (; index >= f->list->count; ++f) index -= f->list->count;
   return f->backend;
 }

@@ -7,6 +7,13 @@
 
 namespace quern {
 
+// The rows of one file; all files are every row once.
+struct kernel_file {
+  const kernel_list* list;
+  quern_backend backend;
+};
+const kernel_file* kernel_files(size_t& count);
+
 size_t kernel_count();
 const kernel& kernel_at(size_t index);
 quern_backend backend_of(size_t index);  // of that kernel: its folder
