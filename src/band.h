@@ -60,11 +60,18 @@ struct band_extent {
   double places(int64_t outputs) const { return rows > 0 ? rows + double(outputs - 1) * more : 0; }
 };
 
-// Padding and dilation can make one row's band larger than any image.
-inline refusal refuse_band(double floats) {
+// Padding and dilation can make one row's band larger than any image.  `floats` counts it for channels that are
+// `pitch` apart; most problems are far from the limit, and need no look at their phases.
+template <class Floats>
+refusal refuse_band(const geometry& g, int64_t pitch, Floats floats) {
   constexpr int64_t most = int64_t{1} << 26;
-  if (floats <= double(most)) return {};
-  return {QUERN_REASON_SHAPE, "filter rows * padded row * src.size[1]", int64_t(std::min(floats, 1e18)), most};
+  const auto reach = [&](int i) { return double(g.filter[i]) * double(g.dilation[i]) + double(g.stride[i]); };
+  const double bound = double(g.filter[0]) * (reach(1) + double(g.stride[1])) *
+                       (double(g.out[2]) * double(g.stride[2]) + reach(2)) * double(pitch);
+  if (bound <= double(most / 2)) return {};
+  const double exact = floats(band_extent(g));
+  if (exact <= double(most)) return {};
+  return {QUERN_REASON_SHAPE, "filter rows * padded row * src.size[1]", int64_t(std::min(exact, 1e18)), most};
 }
 
 // A tiny image of a pointwise convolution is one line where it lies dense: its rows would be short tiles.

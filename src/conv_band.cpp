@@ -36,7 +36,7 @@ refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
-  return refuse_band(band_floats(g, band_extent(g), 1));
+  return refuse_band(g, pixel_pitch(g), [&](const band_extent& x) { return band_floats(g, x, 1); });
 }
 
 double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t band_count, int64_t block_count) {

@@ -87,8 +87,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double bytes = 4.0 * double(g.n * g.groups * g.c) *
-                       double(g.in[0] * g.in[1] * g.in[2] + g.out[0] * g.out[1] * g.out[2]);
+  const double bytes =
+      4.0 * double(g.n * g.groups * g.c) * double(g.in[0] * g.in[1] * g.in[2] + g.out[0] * g.out[1] * g.out[2]);
   return overlapped(row, b, bytes / (bytes > double(m.l2) ? 12 : 32));
 }
 

@@ -136,7 +136,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;
-  b.cycles = compute_cycles(g, row, b);
+  b.cycles = compute_cycles(g, row, b) + (across ? 0 : weight_rows_cycles(b.packed_bytes, m.l2));
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());

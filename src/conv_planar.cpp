@@ -60,7 +60,7 @@ refusal refuse(const quern_problem& p, const kernel&) {
     return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.phases(2) * g.dst[4], 1};
   if (p.epilogue.residual && g.phases(2) * g.residual[4] != 1 && p.dst.size[4] > 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.phases(2) * g.residual[4], 1};
-  return refuse_band(band_floats(g, band_extent(g), 1));
+  return refuse_band(g, g.c, [&](const band_extent& x) { return band_floats(g, x, 1); });
 }
 
 double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, int64_t block_count) {
@@ -79,7 +79,7 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, 
     if (line % row.nr) one += tile_cycles(row, m, double(line % row.nr), k);
     one += double(up(line, row.nr)) * 3 * double(ph.taps());
     // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
-    if (k * row.nr > 8192) one *= 1.05;
+    if (double(s.plane) * double(g.c) > 8192) one *= 1.05;
     cycles += lines * double(channels.tiles) * one;
     const double items = double(ph.d.out_count) * double(band_count * block_count);
     const double copies = double(ph.d.taps) * double(s.h.places(up(ph.h.out_count, std::max<int64_t>(1, band_count)))) *
@@ -103,7 +103,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   int64_t most = rows;
   if (two > one) most = std::clamp<int64_t>(int64_t((double(l2) / 2 - one) / (two - one)) + 1, 1, rows);
   int64_t parts = up(rows, most);
-  b.cycles = compute_cycles(g, row, parts, 1);
+  b.cycles = compute_cycles(g, row, parts, 1) + weight_rows_cycles(b.packed_bytes, m.l2);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));

@@ -120,6 +120,9 @@ inline uint32_t useful_workers(double ns, uint32_t threads) {
   return best;
 }
 
+// Weights that are A come in short rows, too many for the hardware to follow: beyond half of L2 they are waited for.
+inline double weight_rows_cycles(uint64_t bytes, uint64_t l2) { return bytes > l2 / 2 ? double(bytes) / 10 : 0; }
+
 // The prediction from blocks.cycles and the core cycles that memory takes: most of the smaller is hidden.
 inline cost overlapped(const kernel& row, const blocking& blocks, double traffic) {
   const double compute = blocks.cycles;
