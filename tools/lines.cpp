@@ -75,7 +75,7 @@ struct reader {
       return complain(where, row, error.value, sentence_of(error));
     }
     std::string full = line;
-    if (!epilogue.empty() && !has_epilogue(problem.epilogue)) {
+    if (!epilogue.empty() && problem.op != QUERN_REORDER && !has_epilogue(problem.epilogue)) {
       full += " " + epilogue;
       if (quern_problem_parse(full.c_str(), &problem, &error) != QUERN_OK) {
         return complain(where, row, 1, text("with --epilogue '%s': %s", epilogue.c_str(), sentence_of(error)).c_str());

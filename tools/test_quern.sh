@@ -51,6 +51,8 @@ expect 0 explain nhwc ic64ih28oc64kh3ph1 bias act=relu --algorithm conv_im2col
 out_has '^conv f32 nhwc .*bias act=relu'
 out_has '^chosen  *conv_im2col'
 out_has '^refused  *reference'
+expect 0 explain any ic64ih28oc64kh3ph1 --isa avx2
+out_has '^chosen .*nhwc.*chosen: the lowest'
 expect 0 explain nhwc ic64ih28oc64kh3ph1
 out_has '^refused  *conv_depthwise  *[0-9]* kernels .*src.size.1. / groups'
 expect 0 explain nhwc ic64ih28oc64kh3ph1 --all
@@ -121,6 +123,9 @@ grep -q '^"net:stem, ' rows.csv || complain 'rows.csv must quote a comma'
 
 # A row's problem is a line that runs again.
 problem=$(sed -n 's/^   "problem": "\(.*\)",$/\1/p' rows.json | tail -n 1)
+expect 0 bench 'reorder nchw:nc8hw8 1x19x5x7' 'any ic16ih9oc16kh3ph1' --ms 1 --csv -
+out_has 'nchw:nc8hw8'
+out_has 'conv_'
 expect 0 bench "$problem" --ms 1 --json -
 out_has '"layout": "nchw"'
 called="quern bench '$problem'"
