@@ -8,10 +8,14 @@
 # QUERN_ALGORITHM(<name>, ...).
 
 # isa | folder | CMAKE_SYSTEM_PROCESSOR matches | flags (GCC and Clang; of nvcc: cuda.cmake)
+# An ISA may have several rows, for processors that differ.  NEON: where g++ schedules before it allocates registers,
+# accumulators are copied and spilled.
 set(QUERN_ISA_TABLE
   "ref|ref|.*|"
   "avx2|x86|x86_64|AMD64|-mavx2 -mfma"
   "avx512|x86|x86_64|AMD64|-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512"
+  "neon|arm|aarch64|arm64|ARM64|$<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
+  "neon|arm|armv7.*|armv8l|-mfpu=neon-vfpv4 $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
   "sm75|cuda|x86_64|AMD64|aarch64|--gpu 75 80 90 ptx80"
 )
 
@@ -31,9 +35,13 @@ endfunction()
 set(quern_known_isas "")
 foreach(row IN LISTS QUERN_ISA_TABLE)
   string(REGEX REPLACE "\\|.*" "" isa "${row}")
+  string(REGEX REPLACE "^[^|]*\\|[^|]*\\|(.*)\\|[^|]*$" "^(\\1)$" processor "${row}")
+  if(isa IN_LIST quern_known_isas AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "${processor}")
+    continue()
+  endif()
+  set(QUERN_PROCESSOR_${isa} "${processor}")
   string(REGEX REPLACE ".*\\|" "" QUERN_FLAGS_${isa} "${row}")
   string(REGEX REPLACE "^[^|]*\\|([^|]*)\\|.*" "\\1" QUERN_FOLDER_${isa} "${row}")
-  string(REGEX REPLACE "^[^|]*\\|[^|]*\\|(.*)\\|[^|]*$" "^(\\1)$" QUERN_PROCESSOR_${isa} "${row}")
   list(APPEND quern_known_isas ${isa})
 endforeach()
 foreach(isa IN LISTS QUERN_ISAS)

@@ -10,6 +10,21 @@ macro(quern_need package debian who)
   endif()
 endmacro()
 
+# Debian has GoogleTest for this machine, and its source for the others.
+macro(quern_need_googletest who)
+  if(CMAKE_CROSSCOMPILING)
+    set(quern_googletest /usr/src/googletest)
+    if(NOT EXISTS ${quern_googletest}/CMakeLists.txt)
+      message(FATAL_ERROR "${who} need ${quern_googletest}: apt-get install googletest, or scripts/setup for all of them")
+    endif()
+    set(BUILD_GMOCK OFF)
+    set(INSTALL_GTEST OFF)
+    add_subdirectory(${quern_googletest} "${PROJECT_BINARY_DIR}/googletest" EXCLUDE_FROM_ALL)
+  else()
+    quern_need(GTest libgtest-dev "${who}")
+  endif()
+endmacro()
+
 # A header that comes without a CMake package; its folder goes to `variable`.
 function(quern_need_header variable header debian who)
   find_path(${variable} ${header} ${ARGN})

@@ -77,6 +77,9 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, quern_probl
 
 bool aligned(const void* p, uint64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
+// Whether memory at p can hold that many bytes: a problem may be larger than 32-bit addresses.
+bool addressable(const void* p, uint64_t bytes) { return bytes <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(p); }
+
 quern_status check_packed(const quern_plan& plan, const plan_state& state, const void* packed, uint64_t bytes,
                           quern_error* error) {
   if (plan.packed_bytes == 0)
@@ -93,6 +96,10 @@ quern_status check_packed(const quern_plan& plan, const plan_state& state, const
                 static_cast<int64_t>(plan.packed_bytes),
                 "packed_bytes is %llu, must be at least plan.packed_bytes = %llu",
                 static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(plan.packed_bytes));
+  if (!addressable(packed, plan.packed_bytes))
+    return fail(error, QUERN_BUFFER, "packed", static_cast<int64_t>(plan.packed_bytes), 0,
+                "packed cannot have %llu bytes: they pass the end of the address space",
+                static_cast<unsigned long long>(plan.packed_bytes));
   return QUERN_OK;
 }
 
@@ -124,7 +131,7 @@ struct span {
 
 span span_of(const char* name, const void* p, uint64_t bytes) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(p);
-  return {name, begin, begin + bytes};
+  return {name, begin, begin + static_cast<uintptr_t>(bytes)};
 }
 
 quern_status check_args(const quern_plan& plan, const quern_args& a, const quern_exec& e, quern_error* error) {
@@ -159,6 +166,10 @@ quern_status check_args(const quern_plan& plan, const quern_args& a, const quern
       return fail(error, QUERN_BUFFER, o.name, static_cast<int64_t>(reinterpret_cast<uintptr_t>(o.pointer) % o.align),
                   static_cast<int64_t>(o.align), "%s is not aligned to %llu bytes", o.name,
                   static_cast<unsigned long long>(o.align));
+    if (!addressable(o.pointer, o.bytes))
+      return fail(error, QUERN_BUFFER, o.name, static_cast<int64_t>(o.bytes), 0,
+                  "%s cannot have %llu bytes: they pass the end of the address space", o.name,
+                  static_cast<unsigned long long>(o.bytes));
     const span here = span_of(o.name, o.pointer, o.bytes);
     const bool in_place = o.pointer == a.dst && strcmp(o.name, "args.residual") == 0 &&
                           memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) == 0 &&
@@ -179,9 +190,12 @@ quern_status check_args(const quern_plan& plan, const quern_args& a, const quern
 
 // `bytes` are what the plain weights span.
 quern_status check_plain(const void* weights, uint64_t bytes, quern_type type, quern_error* error) {
-  if (bytes == 0 || (weights && aligned(weights, static_cast<uint64_t>(type_bytes(type))))) return QUERN_OK;
-  return fail(error, QUERN_BUFFER, "weights", 0, type_bytes(type), "weights is %s",
-              weights ? "not aligned to its elements" : "NULL, must point to the plain weights");
+  const bool is_aligned = aligned(weights, static_cast<uint64_t>(type_bytes(type)));
+  if (bytes == 0 || (weights && is_aligned && addressable(weights, bytes))) return QUERN_OK;
+  return fail(error, QUERN_BUFFER, "weights", 0, type_bytes(type), "weights %s",
+              !weights      ? "is NULL, must point to the plain weights"
+              : !is_aligned ? "is not aligned to its elements"
+                            : "passes the end of the address space");
 }
 
 }  // namespace

@@ -209,7 +209,10 @@ int explain(const quern_candidate& c, char* out, size_t size) {
 // through memory.
 double floor_ns(const quern_problem& p, const struct machine& m, uint32_t workers, double bytes) {
   if (is_gpu(m)) return std::max(direct_flops(p) / gpu_flops_a_ns(m.gpu), bytes / (double(m.gpu.bandwidth) * 1e-9));
-  const double flops_a_cycle = m.isa & QUERN_ISA_AVX512 ? 64 : m.isa & QUERN_ISA_AVX2 ? 32 : 4;
+  const double flops_a_cycle = m.isa & QUERN_ISA_AVX512 ? 64
+                               : m.isa & QUERN_ISA_AVX2 ? 32
+                               : m.isa & QUERN_ISA_NEON ? 16
+                                                        : 4;
   return std::max(direct_flops(p) / flops_a_cycle / workers, bytes / 8) / clock_ghz;
 }
 

@@ -61,6 +61,14 @@ double compute_cycles(const geometry& g, const kernel& row) {
   return pixels * vectors * (rows * std::max(taps, loads) / 2 + 2.5);
 }
 
+// The most channels that lie side by side in every operand whose blocks are several vectors, 0 where none has such.
+int64_t side_by_side(const geometry& g, int64_t vector) {
+  int64_t least = 0;
+  for (const int64_t block : {g.src_block, g.dst_block, g.residual_block})
+    if (block > vector && (least == 0 || block < least)) least = block;
+  return least;
+}
+
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
   const geometry g = geometry_of(p);
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
@@ -73,8 +81,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
   int64_t together = up(vectors, std::min(vectors, up(wanted, fixed))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
-  const int64_t block = std::max({g.src_block, g.dst_block, g.residual_block});
-  if (block > row.vector) together = up(together, block) * block;
+  if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
   b.word[bands] = std::min(rows, up(wanted, fixed * b.word[blocks]));
@@ -110,8 +117,7 @@ void run(const job& j, const execution& e) {
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
   const int64_t items = g.n * g.phases() * word[bands] * word[blocks];
   // Blocks of several vectors are taken one by one: their vectors are not evenly apart.
-  const int64_t block = std::max({g.src_block, g.dst_block, g.residual_block});
-  const int64_t most = block > vector ? block : channels;
+  const int64_t block = side_by_side(g, vector), most = block ? block : channels;
   for_each_item(j, e, items, [&](int64_t item, char*) {
     const int64_t part_of_channels = item % word[blocks], band = item / word[blocks] % word[bands];
     const int64_t rest = item / word[blocks] / word[bands], f = rest % g.phases(), n = rest / g.phases();

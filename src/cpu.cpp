@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// What this CPU has.  The compiler's own detection checks CPUID together with what the OS saves (XCR0), and
-// the C library knows the caches; a system that tells nothing (no /sys, masked bits) gets less, not a failure.
+// What this CPU has.  On x86 the compiler's own detection checks CPUID together with what the OS saves (XCR0), and
+// the C library knows the caches.  On ARM the kernel says in the auxiliary vector what it has and saves; nothing
+// but files tells a process the caches, so they stay unknown.  A system that tells nothing (masked bits) gets
+// less, not a failure.
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#if defined(__aarch64__) || defined(__arm__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <atomic>
 
@@ -21,7 +28,10 @@ struct isa_name {
   const char* name;
 };
 // From the lowest to the highest of each family; QUERN_ISA caps by this order.
-constexpr isa_name isa_names[] = {{QUERN_ISA_AVX2, "avx2"}, {QUERN_ISA_AVX512, "avx512"}};
+constexpr isa_name isa_names[] = {{QUERN_ISA_AVX2, "avx2"}, {QUERN_ISA_AVX512, "avx512"}, {QUERN_ISA_NEON, "neon"}};
+
+// Bits 0 to 15 are those of x86, 16 to 31 those of ARM.
+constexpr uint64_t family_of(uint64_t bit) { return bit < QUERN_ISA_NEON ? 0xffff : 0xffff0000; }
 
 uint64_t detect_isa() {
   uint64_t isa = 0;
@@ -33,6 +43,11 @@ uint64_t detect_isa() {
         __builtin_cpu_supports("avx512vl"))
       isa |= QUERN_ISA_AVX512;
   }
+#elif defined(__aarch64__)
+  if (getauxval(AT_HWCAP) & HWCAP_ASIMD) isa |= QUERN_ISA_NEON;
+#elif defined(__arm__)
+  constexpr unsigned long all = HWCAP_NEON | HWCAP_VFPv4;  // the fused multiply-add came with VFPv4
+  if ((getauxval(AT_HWCAP) & all) == all) isa |= QUERN_ISA_NEON;
 #endif
   return isa;
 }
@@ -124,12 +139,13 @@ extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexce
     bool known = strcmp(cap, "ref") == 0;
     for (const isa_name& isa : isa_names) {
       if (known) break;
+      if (allowed & ~family_of(isa.bit)) allowed = 0;
       allowed |= isa.bit;
       known = strcmp(cap, isa.name) == 0;
     }
     if (!known)
       return fail(error, QUERN_INVALID, "QUERN_ISA", 0, 0,
-                  "the environment variable QUERN_ISA is '%.40s', must be ref, avx2 or avx512", cap);
+                  "the environment variable QUERN_ISA is '%.40s', must be ref, avx2, avx512 or neon", cap);
     cpu.isa &= allowed;
   }
   give(cpu, out, out->size);

@@ -60,7 +60,8 @@ quern_status compute(const quern_problem& p, const quern_args& given, const quer
   const uint64_t packed = round_up(plan.packed_bytes), total = packed + plan.workspace_bytes;
   char* own = nullptr;
   if (total > memory_bytes) {
-    memory = own = static_cast<char*>(aligned_alloc(QUERN_ALIGN, round_up(total)));
+    if (round_up(total) <= SIZE_MAX)
+      memory = own = static_cast<char*>(aligned_alloc(QUERN_ALIGN, static_cast<size_t>(round_up(total))));
     if (!own)
       return fail(error, QUERN_MEMORY, "", static_cast<int64_t>(total), 0,
                   "%llu bytes for packed weights and workspace cannot be had", static_cast<unsigned long long>(total));

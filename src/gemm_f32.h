@@ -3,11 +3,12 @@
 // The f32 GEMM microkernel, once, over a vector type; the contract is gemm_f32 in kernel.h.
 //
 // MR x NV accumulators stay in registers; a step of k is NV loads of B, MR broadcasts of A and MR * NV
-// fused multiply-adds.  Every m and nv below the tile is an instance of its own, so edges run at full
-// rate.  The tile names mr x nr of the kernels count elements: nr = NV * V::width.
+// fused multiply-adds (gemm_lanes.h: MR loads of A for four steps).  Every m and nv below the tile is an instance
+// of its own, so edges run at full rate.  The tile names mr x nr of the kernels count elements: nr = NV * V::width.
 #pragma once
 
 #include "epilogue.h"
+#include "gemm_lanes.h"
 #include "kernel.h"
 
 namespace quern {
@@ -33,41 +34,45 @@ void tile(const gemm_f32& g) {
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
   }
 
-  // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty
-  // asm hides how they relate, or the compiler makes a register for every row and spills.
-  size_t s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
-  const size_t ldb = call->ldb * sizeof(float);
-  __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
-  for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
-    // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
-    // there for the multiply-adds of the tile before.
-    __asm__("" : "+r"(call));
-    const char* a0 = reinterpret_cast<const char*>(call->a + tap->a);
-    const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
-    const char* b = reinterpret_cast<const char*>(call->b + tap->b);
-    // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
-    // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
-    // planes apart: so far ahead there is nothing but misses of the TLB.
-    const char* ahead = call->ldb > NV * W ? b : b + 8192 / (sizeof(float) * NV * W) * ldb;
-    for (size_t k = call->k; k != 0; --k) {
-      __asm__("" : "+r"(a0), "+r"(a7), "+r"(b), "+r"(ahead));
-      V vb[NV];
-      QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-        const float* from = reinterpret_cast<const float*>(b) + j * W;
-        vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
-        __builtin_prefetch(ahead + j * W * sizeof(float));
+  if constexpr (requires { typename V::factors; }) {
+    sum_by_lanes<V, MR, NV, PART>(g, acc);
+  } else {
+    // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty
+    // asm hides how they relate, or the compiler makes a register for every row and spills.
+    size_t s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
+    const size_t ldb = call->ldb * sizeof(float);
+    __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
+    for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
+      // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
+      // there for the multiply-adds of the tile before.
+      __asm__("" : "+r"(call));
+      const char* a0 = reinterpret_cast<const char*>(call->a + tap->a);
+      const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
+      const char* b = reinterpret_cast<const char*>(call->b + tap->b);
+      // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
+      // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
+      // planes apart: so far ahead there is nothing but misses of the TLB.
+      const char* ahead = call->ldb > NV * W ? b : b + 8192 / (sizeof(float) * NV * W) * ldb;
+      for (size_t k = call->k; k != 0; --k) {
+        __asm__("" : "+r"(a0), "+r"(a7), "+r"(b), "+r"(ahead));
+        V vb[NV];
+        QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+          const float* from = reinterpret_cast<const float*>(b) + j * W;
+          vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
+          __builtin_prefetch(ahead + j * W * sizeof(float));
+        }
+        QUERN_UNROLL for (int i = 0; i < MR; ++i) {
+          const int r = i % 7;
+          const char* base = i < 7 ? a0 : a7;
+          const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
+          const V va = V::set1(*reinterpret_cast<const float*>(from));
+          QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
+        }
+        a0 += sizeof(float), a7 += sizeof(float), b += ldb, ahead += ldb;
       }
-      QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-        const int r = i % 7;
-        const char* base = i < 7 ? a0 : a7;
-        const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
-        const V va = V::set1(*reinterpret_cast<const float*>(from));
-        QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
-      }
-      a0 += sizeof(float), a7 += sizeof(float), b += ldb, ahead += ldb;
     }
+    __asm__("" : "+r"(call));
   }
-  __asm__("" : "+r"(call));
 
   const epilogue_f32* const e = call->out.epilogue;
   if (e && !e->clamp_only) {

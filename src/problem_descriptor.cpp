@@ -8,14 +8,28 @@
 namespace quern {
 namespace {
 
-using wide = __int128;
+// A number of a descriptor is at most 2^56.  What is made of it stops far beyond, and is refused as far too large.
+struct wide {
+  int64_t v;
+  wide(int64_t x) : v(std::clamp(x, -most, most)) {}
+  friend wide operator+(wide a, wide b) { return a.v + b.v; }
+  friend wide operator-(wide a, wide b) { return a.v - b.v; }
+  friend wide operator*(wide a, wide b) {
+    int64_t product;
+    if (__builtin_mul_overflow(a.v, b.v, &product)) product = (a.v < 0) == (b.v < 0) ? most : -most;
+    return product;
+  }
+  friend wide operator/(wide a, wide b) { return a.v / b.v; }
+  friend wide operator%(wide a, wide b) { return a.v % b.v; }
+  friend auto operator<=>(const wide&, const wide&) = default;
+
+ private:
+  static constexpr int64_t most = int64_t{1} << 61;
+};
 
 wide reach_of(const text_axis& s) { return wide{s.filter - 1} * s.dilation + 1; }
 
-int64_t narrow(wide v) {
-  constexpr wide most = wide{1} << 62;
-  return static_cast<int64_t>(std::clamp(v, -most, most));
-}
+int64_t narrow(wide x) { return x.v; }
 
 // What the transposed operator makes of the image before padding is cut off.
 wide spread_of(const text_axis& s) { return wide{s.in - 1} * s.stride + reach_of(s); }
@@ -25,7 +39,7 @@ wide spread_of(const text_axis& s) { return wide{s.in - 1} * s.stride + reach_of
 int64_t out_size(quern_op op, const text_axis& s, const text_ends& e) {
   if (op == QUERN_CONV_TRANSPOSED) return narrow(spread_of(s) - s.pad - e.pad + e.output_padding);
   const wide room = wide{s.in} + s.pad + e.pad - reach_of(s);
-  return narrow(room / s.stride - (room % s.stride < 0) + 1);
+  return narrow(room / s.stride - (room % s.stride < 0 ? 1 : 0) + 1);
 }
 
 int64_t implied_pad(quern_op op, const text_axis& s) {

@@ -24,15 +24,15 @@ int64_t sum_length(const quern_problem& p) {
 
 namespace {
 
-using wide = unsigned __int128;
-
-// The sum over i < n of (a * i + b) / m, rounded down each, by Euclid's algorithm on (a, m).
-wide sum_of_quotients(wide n, wide m, wide a, wide b) {
-  wide sum = 0;
+// The sum over i < n of (a * i + b) / m, rounded down each, by Euclid's algorithm on (a, m), where a * n + b and
+// the sum are below 2^64: the terms of the sum need not be.
+uint64_t sum_of_quotients(uint64_t n, uint64_t m, uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
   while (n > 0) {
-    sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
+    const uint64_t pairs = n % 2 ? (n - 1) / 2 * n : n / 2 * (n - 1);
+    sum += pairs * (a / m) + n * (b / m);
     a %= m, b %= m;
-    const wide top = a * n + b;
+    const uint64_t top = a * n + b;
     n = top / m, b = top % m;
     std::swap(a, m);
   }
@@ -47,7 +47,7 @@ int64_t pairs_until(int64_t last, int64_t outputs, int64_t taps, int64_t stride,
   const int64_t rest = last - (outputs - 1) * stride;
   const int64_t full = rest < 0 ? 0 : std::min(some, rest / dilation + 1);
   const int64_t n = some - full;
-  const wide partial = n == 0 ? 0 : sum_of_quotients(n, stride, dilation, last - (some - 1) * dilation) + n;
+  const uint64_t partial = n == 0 ? 0 : sum_of_quotients(n, stride, dilation, last - (some - 1) * dilation) + n;
   return full * outputs + static_cast<int64_t>(partial);
 }
 

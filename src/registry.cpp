@@ -20,8 +20,8 @@ namespace quern {
 
 namespace {
 
-constexpr quern_backend ref = QUERN_BACKEND_REF, x86 = QUERN_BACKEND_X86;
-[[maybe_unused]] constexpr quern_backend cuda = QUERN_BACKEND_CUDA;
+constexpr quern_backend ref = QUERN_BACKEND_REF;
+[[maybe_unused]] constexpr quern_backend x86 = QUERN_BACKEND_X86, arm = QUERN_BACKEND_ARM, cuda = QUERN_BACKEND_CUDA;
 
 constexpr kernel_file files[] = {
 #define QUERN_FILE(stem, folder) {&rows::stem, folder},

@@ -69,9 +69,7 @@ class gpu_memory {
   gpu_memory(const gpu_memory&) = delete;
   gpu_memory& operator=(const gpu_memory&) = delete;
   void* get() const { return reinterpret_cast<void*>(static_cast<uintptr_t>(at_)); }
-  void copy_to(void* to) const {
-    EXPECT_EQ(bytes_ ? driver_.from_gpu(to, at_, bytes_) : 0, 0);
-  }
+  void copy_to(void* to) const { EXPECT_EQ(bytes_ ? driver_.from_gpu(to, at_, bytes_) : 0, 0); }
 
  private:
   const gpu_driver& driver_;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "build_isas.h"
 #include "problem.h"
 
 namespace quern {
@@ -28,7 +29,7 @@ class memory {
   char* get() const { return p_.get(); }
   float* floats() const { return reinterpret_cast<float*>(p_.get()); }
   uint64_t bytes() const { return bytes_; }
-  std::string copy() const { return {get(), bytes_}; }
+  std::string copy() const { return {get(), static_cast<size_t>(bytes_)}; }
 
  private:
   struct release {

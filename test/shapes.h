@@ -56,8 +56,8 @@ inline std::vector<int64_t> edge_sizes() {
   std::vector<int64_t> list = {1, 3, 7, 8, 9, 17, 33};
   for (size_t i = 0; i < kernel_count(); ++i)
     if (!kernel_at(i).image)  // a GPU's tiles are too large to walk around here
-    for (int64_t t : {kernel_at(i).mr, kernel_at(i).nr})
-      if (t > 0) list.insert(list.end(), {t - 1, t, t + 1, 2 * t + 1});
+      for (int64_t t : {kernel_at(i).mr, kernel_at(i).nr})
+        if (t > 0) list.insert(list.end(), {t - 1, t, t + 1, 2 * t + 1});
   std::sort(list.begin(), list.end());
   list.erase(std::unique(list.begin(), list.end()), list.end());
   return list;

@@ -313,7 +313,7 @@ TEST(ApiPlan, AbsurdSizesAreAnswered) {
   for (const quern_problem& q : problems)
     for (const uint32_t threads : {1u, 7u, UINT32_MAX}) {
       SCOPED_TRACE(text_of(q) + ", threads " + std::to_string(threads));
-      const quern_cpu cpu = {sizeof cpu, 1, QUERN_ISA_AVX2 | QUERN_ISA_AVX512, 32 << 10, 1 << 20, 0};
+      const quern_cpu cpu = {sizeof cpu, 1, all_isas, 32 << 10, 1 << 20, 0};
       quern_wish wish = wish_of(threads);
       wish.cpu = &cpu;
       quern_plan plan;

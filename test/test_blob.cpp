@@ -74,7 +74,7 @@ void for_each_plan(const quern_problem& p, Visit visit) {
 class Blob : public testing::Test {
  protected:
   void SetUp() override {
-    if (!can_run(QUERN_ISA_AVX2)) GTEST_SKIP() << "no kernel but the reference runs here";
+    if (!can_run(lowest_isa)) GTEST_SKIP() << "no kernel but the reference runs here";
   }
 };
 
@@ -136,7 +136,7 @@ TEST_F(Blob, HeaderIsAsDocumented) {
   quern_problem p = conv(QUERN_NHWC, 1, 24, 9, 36);
   p.groups = 3, p.weights.size[1] = 8;
   quern_wish wish = wish_of();
-  wish.algorithm = "conv_im2col", wish.kernel = "gemm_f32_6x16_avx2";
+  wish.algorithm = "conv_im2col", wish.kernel = a_gemm_kernel;
   const prepared x(p, wish);
   const memory& b = x.packed;
   EXPECT_EQ(std::string(b.get(), 8), "QUERNPK\n");
@@ -146,13 +146,13 @@ TEST_F(Blob, HeaderIsAsDocumented) {
   EXPECT_NE(at<uint64_t>(b, 24), 0u) << "checksum";
   EXPECT_NE(at<uint64_t>(b, 32), 0u) << "fingerprint";
   EXPECT_STREQ(b.get() + 40, "conv_im2col");
-  EXPECT_STREQ(b.get() + 72, "gemm_f32_6x16_avx2");
+  EXPECT_STREQ(b.get() + 72, a_gemm_kernel);
   EXPECT_EQ(at<uint32_t>(b, 120), uint32_t{QUERN_CONV});
   EXPECT_EQ(at<uint32_t>(b, 124), uint32_t{QUERN_F32});
   const uint64_t sizes[] = {36, 8, 1, 3, 3};
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(at<uint64_t>(b, 128 + 8 * i), sizes[i]) << "weights_size " << i;
   EXPECT_EQ(at<uint64_t>(b, 168), 3u) << "groups";
-  EXPECT_EQ(at<uint64_t>(b, 176), uint64_t{QUERN_ISA_AVX2}) << "isa";
+  EXPECT_EQ(at<uint64_t>(b, 176), lowest_isa) << "isa";
   for (size_t i = 188; i < 256; ++i) EXPECT_EQ(b.get()[i], 0) << "reserved byte " << i;
   EXPECT_EQ(x.plan.packed_bytes % sizeof(float), 0u);
 }

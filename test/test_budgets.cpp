@@ -68,7 +68,7 @@ TEST(Budget, TheCounterCounts) {
 
 TEST(Budget, NoVerbAllocates) {
   if (!allocations_counted) GTEST_SKIP() << "a sanitizer has the allocator";
-  if (!can_run(QUERN_ISA_AVX2)) GTEST_SKIP() << "no kernel but the reference runs here";
+  if (!can_run(lowest_isa)) GTEST_SKIP() << "no kernel but the reference runs here";
   for (const quern_layout layout : {QUERN_NCHW, QUERN_NHWC}) {
     for (const int64_t filter : {1, 3, 5}) {
       quern_problem p = conv(layout, 2, 33, 20, 40, filter);
@@ -133,6 +133,8 @@ double median_us(double budget, Call call) {
 TEST(Budget, PlanningTime) {
 #if !defined(NDEBUG) || !defined(__OPTIMIZE__)
   GTEST_SKIP() << "not an optimised build";
+#elif defined(QUERN_EMULATED)
+  GTEST_SKIP() << "an emulator's time says nothing";
 #endif
   if (!allocations_counted) GTEST_SKIP() << "sanitizers slow everything down";
   std::vector<quern_problem> problems;
@@ -149,7 +151,7 @@ TEST(Budget, PlanningTime) {
     problems.push_back(p);
   }
   problems.push_back(quern_gemm(QUERN_F32, 1000, 1000, 1000));
-  const quern_cpu cpu = {sizeof cpu, 8, QUERN_ISA_AVX2 | QUERN_ISA_AVX512, 48 << 10, 2 << 20, 32 << 20};
+  const quern_cpu cpu = {sizeof cpu, 8, all_isas, 48 << 10, 2 << 20, 32 << 20};
   for (const quern_problem& p : problems)
     for (const uint32_t threads : {1u, 8u}) {
       quern_wish wish = wish_of(threads);

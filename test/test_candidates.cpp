@@ -9,6 +9,7 @@
 #include <set>
 
 #include "candidates.h"
+#include "machine.h"
 #include "registry.h"
 
 namespace quern {
@@ -17,7 +18,7 @@ namespace {
 // ---- Candidates -------------------------------------------------------------------------------------------
 
 TEST(Candidates, EveryPairOnceChosenFirst) {
-  for (const uint64_t isa : {uint64_t{0}, avx2, avx512})
+  for (const uint64_t isa : {uint64_t{0}, lowest_isa, all_isas})
     for (const uint32_t threads : {1u, 4u})
       for (const quern_problem& p : problems()) {
         SCOPED_TRACE(text_of(p));
@@ -82,7 +83,7 @@ TEST(Candidates, EveryPairOnceChosenFirst) {
 }
 
 TEST(Candidates, AnyCapacityGetsTheBest) {
-  const quern_cpu cpu = cpu_of(avx512);
+  const quern_cpu cpu = cpu_of(all_isas);
   quern_wish wish = wish_of();
   wish.cpu = &cpu;
   for (const quern_problem& p : problems()) {
@@ -103,7 +104,7 @@ TEST(Candidates, AnyCapacityGetsTheBest) {
 }
 
 TEST(Candidates, StructsOfOtherVersions) {
-  const quern_cpu cpu = cpu_of(avx512);
+  const quern_cpu cpu = cpu_of(all_isas);
   quern_wish wish = wish_of();
   wish.cpu = &cpu;
   const quern_problem p = conv(QUERN_NHWC, 1, 64, 56, 64);
@@ -150,7 +151,7 @@ TEST(Candidates, StructsOfOtherVersions) {
 }
 
 TEST(Candidates, EveryReasonIsExplained) {
-  const quern_cpu cpu = cpu_of(avx2);
+  const quern_cpu cpu = cpu_of(lowest_isa);
   const auto check = [&](quern_problem p, auto change, const char* algorithm, const char* kernel, quern_reason reason,
                          const char* field, const char* sentence) {
     quern_wish wish = wish_of();
@@ -164,20 +165,23 @@ TEST(Candidates, EveryReasonIsExplained) {
     EXPECT_NE(explained(*c).find(sentence), std::string::npos) << explained(*c);
   };
   const quern_problem p = conv(QUERN_NHWC, 1, 64, 14, 64), chw = conv(QUERN_NCHW, 1, 64, 14, 64);
-  const char* small = "gemm_f32_6x16_avx2";
+  const char* small = a_gemm_kernel;
   const auto nothing = [](quern_problem&, quern_wish&) {};
-  check(p, nothing, "conv_direct", "gemm_f32_14x32_avx512", QUERN_REASON_ISA, "cpu.isa",
-        "needs avx512, which this CPU lacks");
+  if (all_isas != lowest_isa)
+    check(p, nothing, "conv_direct", "gemm_f32_14x32_avx512", QUERN_REASON_ISA, "cpu.isa",
+          "needs avx512, which this CPU lacks");
   check(quern_conv2d(QUERN_F64, QUERN_NHWC, 1, 4, 4, 4, 4, 3, 3), nothing, "conv_im2col", small, QUERN_REASON_TYPE,
         "src.type", "src.type is f64, it computes f32");
   check(chw, nothing, "conv_direct", small, QUERN_REASON_LAYOUT, "src.stride[1]", "src.stride[1] is 196, it takes 1");
+#if defined(__x86_64__)  // ARM has vectors of four
   check(
       p, [](quern_problem& q, quern_wish&) { q.dst.layout = QUERN_NC4HW4; }, "conv_direct", small, QUERN_REASON_LAYOUT,
       "dst.layout", "dst.layout is nc4hw4, it takes nhwc");
   check(
       p, [](quern_problem& q, quern_wish&) { q.src.layout = QUERN_NC4HW4, q.groups = 64, q.weights.size[1] = 1; },
-      "conv_depthwise", "depthwise_f32_7x8_taps3s1_avx2", QUERN_REASON_LAYOUT, "src.layout",
+      "conv_depthwise", a_depthwise_kernel, QUERN_REASON_LAYOUT, "src.layout",
       "src.layout is nc4hw4, it takes nc16hw16");
+#endif
   check(
       p, [](quern_problem& q, quern_wish&) { q.accuracy = QUERN_ACCURACY_EXACT; }, "conv_im2col", small,
       QUERN_REASON_ACCURACY, "accuracy", "error class is 20, the problem accepts 10");
@@ -188,11 +192,11 @@ TEST(Candidates, EveryReasonIsExplained) {
       chw, [](quern_problem&, quern_wish& w) { w.workspace_limit = 1; }, "conv_im2col", small, QUERN_REASON_WORKSPACE,
       "wish.workspace_limit", "bytes of workspace, the wish allows 1");
   check(
-      p, [](quern_problem&, quern_wish& w) { w.deny = "gemm_f32_6x16_avx2"; }, "conv_im2col", small, QUERN_REASON_WISH,
+      p, [](quern_problem&, quern_wish& w) { w.deny = a_gemm_kernel; }, "conv_im2col", small, QUERN_REASON_WISH,
       "wish.deny", "wish.deny names it");
   check(
-      p, [](quern_problem&, quern_wish& w) { w.kernel = "gemm_f32_4x24_avx2"; }, "conv_im2col", small,
-      QUERN_REASON_WISH, "wish.kernel", "wish.kernel names another kernel");
+      p, [](quern_problem&, quern_wish& w) { w.kernel = a_depthwise_kernel; }, "conv_im2col", small, QUERN_REASON_WISH,
+      "wish.kernel", "wish.kernel names another kernel");
   check(
       p, [](quern_problem&, quern_wish& w) { w.algorithm = "conv_direct"; }, "conv_im2col", small, QUERN_REASON_WISH,
       "wish.algorithm", "wish.algorithm names another algorithm");
@@ -247,7 +251,7 @@ struct lines {
 
 TEST(Verbose, LinesGoToTheCaller) {
   const quern_problem p = conv(QUERN_NCHW, 1, 64, 14, 64);
-  const quern_cpu cpu = cpu_of(avx512);
+  const quern_cpu cpu = cpu_of(all_isas);
   for (const int32_t level : {-1, 1, 2}) {
     lines out;
     quern_wish wish = wish_of();
@@ -295,7 +299,7 @@ std::string child(const char* variable, const char* value, Body body) {
 
 TEST(Environment, Verbose) {
   static const quern_problem p = conv(QUERN_NCHW, 1, 64, 14, 64);
-  static const quern_cpu cpu = cpu_of(avx512);
+  static const quern_cpu cpu = cpu_of(all_isas);
   static int32_t level;
   const auto plan = [] {
     quern_wish wish = wish_of();
@@ -332,16 +336,21 @@ TEST(Environment, Isa) {
     };
   };
   uint64_t here = 0;
+#if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) here |= QUERN_ISA_AVX2;
   if (here && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     here |= QUERN_ISA_AVX512;
+#else
+  here = this_cpu().isa;
+#endif
   child("QUERN_ISA", nullptr, isa_is(here));
   child("QUERN_ISA", "", isa_is(here));
   child("QUERN_ISA", "ref", isa_is(0));
   child("QUERN_ISA", "avx2", isa_is(here & QUERN_ISA_AVX2));
-  child("QUERN_ISA", "avx512", isa_is(here));
+  child("QUERN_ISA", "avx512", isa_is(here & avx512));
+  child("QUERN_ISA", "neon", isa_is(here & neon));
 
   child("QUERN_ISA", "ref", [] {
     const quern_problem p = conv(QUERN_NHWC, 1, 64, 14, 64);
@@ -358,7 +367,7 @@ TEST(Environment, Isa) {
       quern_error error = {};
       if (quern_plan_make(&plan, nullptr, &p, &wish, &error) != QUERN_INVALID) return false;
       if (strcmp(error.field, "QUERN_ISA") != 0 || !strstr(error.text, bad)) return false;
-      const quern_cpu cpu = cpu_of(avx512);
+      const quern_cpu cpu = cpu_of(all_isas);
       wish.cpu = &cpu;
       return quern_plan_make(&plan, nullptr, &p, &wish, &error) == QUERN_OK;
     });

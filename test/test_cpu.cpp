@@ -41,11 +41,16 @@ TEST(Cpu, EqualsCpuinfo) {
 
 // The system's list has what the kernel saves on a context switch, which CPUID alone does not tell.
 TEST(Cpu, EqualsTheSystemsFlags) {
+#if defined(__x86_64__)
+  const char* const begin = "flags";
+#else
+  const char* const begin = "Features";
+#endif
   std::ifstream file("/proc/cpuinfo");
   std::string line;
-  while (std::getline(file, line) && line.rfind("flags", 0) != 0) {
+  while (std::getline(file, line) && line.rfind(begin, 0) != 0) {
   }
-  if (line.rfind("flags", 0) != 0) GTEST_SKIP() << "/proc/cpuinfo has no flags";
+  if (line.rfind(begin, 0) != 0) GTEST_SKIP() << "/proc/cpuinfo has no " << begin;
   std::istringstream words(line.substr(line.find(':') + 1));
   std::vector<std::string> flags;
   for (std::string word; words >> word;) flags.push_back(word);
@@ -57,6 +62,15 @@ TEST(Cpu, EqualsTheSystemsFlags) {
   const uint64_t isa = this_cpu().isa;
   EXPECT_EQ((isa & QUERN_ISA_AVX2) != 0, all({"avx2", "fma"}));
   EXPECT_EQ((isa & QUERN_ISA_AVX512) != 0, all({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}));
+  EXPECT_EQ((isa & QUERN_ISA_NEON) != 0, all({"asimd"}) || all({"neon", "vfpv4"}));
+}
+
+TEST(Cpu, RunsWhatItWasBuiltFor) {
+#if defined(__aarch64__)
+  EXPECT_EQ(this_cpu().isa, uint64_t{QUERN_ISA_NEON}) << "every 64-bit ARM has it";
+#else
+  EXPECT_EQ(this_cpu().isa & ~all_isas, 0u);
+#endif
 }
 
 TEST(Cpu, CoresAreThoseOfTheAffinityMask) {
@@ -109,6 +123,7 @@ TEST(Cpu, GetTakesStructsOfOtherVersions) {
 TEST(Cpu, IsaNames) {
   EXPECT_STREQ(quern_isa_name(QUERN_ISA_AVX2), "avx2");
   EXPECT_STREQ(quern_isa_name(QUERN_ISA_AVX512), "avx512");
+  EXPECT_STREQ(quern_isa_name(QUERN_ISA_NEON), "neon");
   for (const uint64_t none :
        {uint64_t{0}, uint64_t{QUERN_ISA_AVX2 | QUERN_ISA_AVX512}, uint64_t{1} << 63, ~uint64_t{0}})
     EXPECT_EQ(quern_isa_name(none), nullptr);

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "prepared.h"
 #include "quota.h"
 
 namespace {
@@ -224,6 +225,48 @@ TEST_F(Quota, DamagedFilesAreNoLimit) {
   EXPECT_EQ(cpus("1:cpu:/outer\n"), 0u);
   EXPECT_EQ(cpus(""), 0u);
   EXPECT_EQ(cpus(("0::/" + std::string(5000, 'x') + "\n").c_str()), 0u);
+}
+
+TEST(Host, NoPoolIsThisThread) {
+  EXPECT_EQ(quern_host_threads(nullptr), 1u);
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.threads = 7, exec.parallel_for = [](void*, size_t, void (*)(void*, size_t), void*) {}, exec.self = &exec,
+  exec.workspace_bytes = 5;
+  quern_host_attach(nullptr, &exec);
+  EXPECT_EQ(exec.threads, 1u);
+  EXPECT_EQ(exec.parallel_for, nullptr);
+  EXPECT_EQ(exec.self, nullptr);
+  EXPECT_EQ(exec.workspace_bytes, 5u) << "more than the threads was touched";
+  quern_host_destroy(nullptr);
+}
+
+TEST(Host, ManyCallersRunOnOnePool) {
+  if (!quern::can_run(quern::lowest_isa)) GTEST_SKIP() << "no kernel but the reference runs here";
+  quern_host* host = nullptr;
+  ASSERT_EQ(quern_host_create(&host, 3, 0, nullptr), QUERN_OK);
+  const quern::prepared shared(quern::conv(QUERN_NHWC, 2, 32, 40, 48), quern::wish_of(3));
+  ASSERT_EQ(shared.run(), QUERN_OK);
+  const std::string expected = shared.dst.copy();
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 6; ++i)
+    callers.emplace_back([&] {
+      const quern::memory dst(shared.dst.bytes()), workspace(shared.plan.workspace_bytes);
+      quern_args args = shared.args;
+      quern_exec exec = shared.exec;
+      quern_host_attach(host, &exec);
+      args.dst = dst.get();
+      exec.workspace = workspace.get();
+      for (int round = 0; round < 3; ++round) {
+        memset(dst.get(), 0xff, dst.bytes());
+        wrong += quern_run(&shared.plan, &args, &exec, nullptr) != QUERN_OK;
+        wrong += dst.copy() != expected;
+      }
+    });
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(wrong, 0);
+  quern_host_destroy(host);
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ TEST(operators, fixed_shapes_in_every_layout) {
     for (quern_layout src : all_layouts)
       for (quern_layout dst : all_layouts)
         for (int i = 0; i < (block_of(src) == 1 && block_of(dst) == 1 ? 3 : 1); ++i) {
+          if (emulated && !d.one_in(4)) continue;
           quern_problem p = problem_of(s, src, dst);
           p.weights.layout = d.of(layouts);
           set_epilogue(p, i == 0 && block_of(src) == 1 ? 0 : which += 7);
@@ -112,6 +113,7 @@ TEST(operators, residual_in_place) {
   for (const shape& s : fixed_shapes)
     for (quern_layout layout : all_layouts)
       for (int32_t residual : {QUERN_RESIDUAL_BEFORE, QUERN_RESIDUAL_AFTER}) {
+        if (emulated && !d.one_in(4)) continue;
         quern_problem p = problem_of(s, layout, layout);
         p.epilogue.residual = residual;
         p.epilogue.activation = QUERN_RELU;

@@ -61,6 +61,7 @@ int run_kernels() {
     t.add({k.name, k.kind,
            k.backend == QUERN_BACKEND_REF    ? "ref"
            : k.backend == QUERN_BACKEND_X86  ? "x86"
+           : k.backend == QUERN_BACKEND_ARM  ? "arm"
            : k.backend == QUERN_BACKEND_CUDA ? "cuda"
                                              : "?",
            needs + (lacks ? " *" : ""), k.mr ? text("%dx%d", k.mr, k.nr) : "-", k.about});

@@ -11,7 +11,7 @@
 namespace tools {
 namespace {
 
-// An ISA's name means it and all below it, as in QUERN_ISA; "ref" means none.
+// An ISA's name means it and all below it of its family, as in QUERN_ISA; "ref" means none.
 uint64_t parse_isa(const std::string& name) {
   uint64_t isa = 0;
   std::string known = "ref";
@@ -19,6 +19,7 @@ uint64_t parse_isa(const std::string& name) {
   for (int bit = 0; bit < 64; ++bit) {
     const char* const row = quern_isa_name(uint64_t{1} << bit);
     if (!row) continue;
+    if (isa >> (bit / 16 * 16) == 0) isa = 0;  // 16 bits a family
     isa |= uint64_t{1} << bit;
     if (name == row) return isa;
     known += std::string(", ") + row;

@@ -259,13 +259,15 @@ typedef int32_t quern_backend;
 enum {
   QUERN_BACKEND_REF = 1, /* the float64 reference: never chosen unless asked for by name            */
   QUERN_BACKEND_X86 = 2,
+  QUERN_BACKEND_ARM = 3, /* 64-bit, and 32-bit with NEON, which takes denormals for zero            */
   QUERN_BACKEND_CUDA = 4
 };
 
-/* Instruction sets that kernels are built for, as bits. */
+/* Instruction sets that kernels are built for, as bits: 0 to 15 of x86, 16 to 31 of ARM. */
 enum {
   QUERN_ISA_AVX2 = 1 << 0,  /* AVX2 and FMA                                                         */
-  QUERN_ISA_AVX512 = 1 << 1 /* AVX-512 F, BW, DQ, VL                                                */
+  QUERN_ISA_AVX512 = 1 << 1,/* AVX-512 F, BW, DQ, VL                                                */
+  QUERN_ISA_NEON = 1 << 16  /* ARM: Advanced SIMD with fused multiply-add (32-bit: NEON and VFPv4)  */
 };
 
 /* A CPU as the choice sees it.  An argument, so that any machine can be asked about on any other. */
@@ -273,10 +275,12 @@ typedef struct quern_cpu {
   uint32_t size;  /* sizeof(quern_cpu)                                                              */
   uint32_t cores; /* that this process may use                                                      */
   uint64_t isa;   /* QUERN_ISA_* bits that CPU and OS both allow                                    */
-  uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = none */
+  uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = none or
+                                            unknown, as always on ARM: files alone tell them there  */
 } quern_cpu;
 
-/* This CPU, capped by the environment variable QUERN_ISA ("ref", "avx2", "avx512": the highest allowed).
+/* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", ARM: "ref", "neon":
+ * the highest allowed).
  * Its size must be set. */
 QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
 
