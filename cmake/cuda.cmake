@@ -14,17 +14,18 @@ if(QUERN_CUDA AND NOT (QUERN_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
     execute_process(COMMAND "${QUERN_NVCC}" --version OUTPUT_VARIABLE found ERROR_QUIET)
     if(found MATCHES "release ([0-9]+)\\.([0-9]+)")
       set(found "${QUERN_NVCC} is of CUDA ${CMAKE_MATCH_1}.${CMAKE_MATCH_2}")
-      if(CMAKE_MATCH_1 GREATER_EQUAL 12)
-        math(EXPR QUERN_CUDA_TOOLKIT "1000 * ${CMAKE_MATCH_1} + 10 * ${CMAKE_MATCH_2}")
+      math(EXPR toolkit "1000 * ${CMAKE_MATCH_1} + 10 * ${CMAKE_MATCH_2}")
+      if(toolkit GREATER_EQUAL 12080)
+        set(QUERN_CUDA_TOOLKIT ${toolkit})
       endif()
     endif()
   endif()
   if(QUERN_CUDA_TOOLKIT)
     message(STATUS "CUDA kernels: ${found}")
   elseif(QUERN_CUDA STREQUAL "AUTO")
-    message(STATUS "CUDA kernels are left out: they need nvcc of CUDA 12 or later, ${found}")
+    message(STATUS "CUDA kernels are left out: they need nvcc of CUDA 12.8 or later, ${found}")
   else()
-    message(FATAL_ERROR "QUERN_CUDA is ${QUERN_CUDA}, which needs nvcc of CUDA 12 or later: ${found} "
+    message(FATAL_ERROR "QUERN_CUDA is ${QUERN_CUDA}, which needs nvcc of CUDA 12.8 or later: ${found} "
       "(CUDA_PATH names its folder; -DQUERN_CUDA=OFF leaves the CUDA kernels out)")
   endif()
 endif()
@@ -44,11 +45,15 @@ function(quern_cuda_kernel file src folder flags)
     endif()
   endforeach()
   file(MAKE_DIRECTORY "${folder}")
+  set(warnings -Xptxas -warn-spills,-warn-lmem-usage)
+  if(QUERN_WERROR)
+    list(APPEND warnings -Werror=all-warnings)
+  endif()
+  # No contraction, as on the CPU.
   add_custom_command(OUTPUT "${image}"
-    COMMAND "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr ${targets} "-I${src}" "-I${src}/../include"
-      $<$<BOOL:${QUERN_WERROR}>:-Werror=all-warnings> -Xptxas -warn-spills,-warn-lmem-usage
-      -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
+    COMMAND "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
+      ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
     DEPENDS "${file}" DEPFILE "${image}.d" COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
   set_source_files_properties("${file}" PROPERTIES LANGUAGE CXX OBJECT_DEPENDS "${image}"
-    COMPILE_OPTIONS "-x;c++" COMPILE_DEFINITIONS "QUERN_IMAGE_FILE=\"${image}\"")
+    COMPILE_OPTIONS "-x;c++" COMPILE_DEFINITIONS "${QUERN_PREFIX_UPPER}_IMAGE_FILE=\"${image}\"")
 endfunction()

@@ -15,43 +15,42 @@
 // others fitted again after each.
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kernel.h"
 
 namespace quern {
 namespace {
 
 template <class V>
-[[gnu::always_inline]] inline V sign_bit() {
+QUERN_INLINE V sign_bit() {
   return V::set1(-0.0f);
 }
 
 template <class V>
-[[gnu::always_inline]] inline V magnitude(V x) {
+QUERN_INLINE V magnitude(V x) {
   return V::andnot(sign_bit<V>(), x);
 }
 
 // c0 + x (c1 + x (c2 + ...))
 template <class V>
-[[gnu::always_inline]] inline V polynomial(V, float c0) {
+QUERN_INLINE V polynomial(V, float c0) {
   return V::set1(c0);
 }
 
 template <class V, class... Floats>
-[[gnu::always_inline]] inline V polynomial(V x, float c0, Floats... rest) {
+QUERN_INLINE V polynomial(V x, float c0, Floats... rest) {
   return V::fma(x, polynomial(x, rest...), V::set1(c0));
 }
 
 // y * 2^n for whole n from -252 to 254, rounded once: in two steps, as 2^n itself may be no float.
 template <class V>
-[[gnu::always_inline]] inline V scale(V y, V n) {
+QUERN_INLINE V scale(V y, V n) {
   const V half = V::round_even(n * V::set1(0.5f));
   return y * V::pow2(half) * V::pow2(n - half);
 }
 
 // 2^n, or 2^-126 for what is smaller: for terms that no longer matter then.
 template <class V>
-[[gnu::always_inline]] inline V pow2_floored(V n) {
+QUERN_INLINE V pow2_floored(V n) {
   return V::pow2(V::max(V::set1(-126.0f), n));
 }
 
@@ -63,7 +62,7 @@ struct power {
 
 // e^(x + low), |x| < 180, |low| tiny.
 template <class V>
-[[gnu::always_inline]] inline power<V> power_of_e(V x, V low) {
+QUERN_INLINE power<V> power_of_e(V x, V low) {
   const V n = V::round_even(x * V::set1(0x1.715476p+0f));
   V r = V::fnma(n, V::set1(0x1.62e43p-1f), x);  // exact: ln 2 in two parts
   r = V::fnma(n, V::set1(-0x1.05c61p-29f), r) + low;
@@ -72,7 +71,7 @@ template <class V>
 }
 
 template <class V>
-[[gnu::always_inline]] inline power<V> power_of_e(V x) {
+QUERN_INLINE power<V> power_of_e(V x) {
   return power_of_e(x, sign_bit<V>());
 }
 
@@ -84,7 +83,7 @@ struct pair {
 
 // a / b: one Newton step on the quotient of the high parts leaves a single rounding.
 template <class V>
-[[gnu::always_inline]] inline V quotient(pair<V> a, pair<V> b) {
+QUERN_INLINE V quotient(pair<V> a, pair<V> b) {
   const V inverse = V::set1(1.0f) / b.high;
   const V q = a.high * inverse;
   const V rest = V::fnma(q, b.high, a.high) + V::fnma(q, b.low, a.low);
@@ -94,7 +93,7 @@ template <class V>
 // factor / (1 + e^-x), for x < 0 as factor e^x / (1 + e^x).  The scale of e^x comes last, after `factor`,
 // so that denormal results are rounded once.
 template <class V>
-[[gnu::always_inline]] inline V logistic(V x, V factor) {
+QUERN_INLINE V logistic(V x, V factor) {
   const V one = V::set1(1.0f), zero = V::zero();
   const power<V> p = power_of_e(V::max(V::set1(-110.0f), magnitude(x) ^ sign_bit<V>()));
   const V high = one + p.t;
@@ -109,18 +108,18 @@ template <class V>
 }
 
 template <class V>
-[[gnu::always_inline]] inline V sigmoid(V x) {
+QUERN_INLINE V sigmoid(V x) {
   return logistic(x, V::set1(1.0f));
 }
 
 template <class V>
-[[gnu::always_inline]] inline V silu(V x) {
+QUERN_INLINE V silu(V x) {
   return logistic(x, V::max(V::set1(-110.0f), x));  // silu(-110) rounds to zero
 }
 
 // -m / (2 + m) with m = e^(-2|x|) - 1, which t and n give without cancellation.
 template <class V>
-[[gnu::always_inline]] inline V tanh(V x) {
+QUERN_INLINE V tanh(V x) {
   const power<V> p = power_of_e(V::max(V::set1(-20.0f), magnitude(x) * V::set1(-2.0f)));
   const V two_n = V::pow2(p.n);
   const V above = two_n - V::set1(1.0f);
@@ -141,7 +140,7 @@ struct tail {
 };
 
 template <class V>
-[[gnu::always_inline]] inline tail<V> normal_tail(V u) {
+QUERN_INLINE tail<V> normal_tail(V u) {
   const V one = V::set1(1.0f), slope = V::set1(0x1.333334p-2f);
   u = V::min(V::set1(14.6f), u);  // u times the tail rounds to zero from here on
   const V square = u * u;
@@ -164,7 +163,7 @@ template <class V>
 
 // x / 2 (1 + erf(x / sqrt 2)): x times the tail below x, or x times what the tail above x leaves of 1.
 template <class V>
-[[gnu::always_inline]] inline V gelu(V x) {
+QUERN_INLINE V gelu(V x) {
   const tail<V> t = normal_tail(magnitude(x));
   const auto negative = x < V::zero();
   const V phi = V::select(negative, t.y, V::fnma(t.y, pow2_floored(t.n), V::set1(1.0f)));
@@ -174,7 +173,7 @@ template <class V>
 // x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2); for x >= 0 both sides are multiplied by
 // e^-2x, so that nothing overflows.
 template <class V>
-[[gnu::always_inline]] inline V mish(V x) {
+QUERN_INLINE V mish(V x) {
   const V one = V::set1(1.0f), two = V::set1(2.0f);
   const power<V> p = power_of_e(V::max(V::set1(-110.0f), magnitude(x) ^ sign_bit<V>()));
   const V high = one + p.t;
@@ -188,35 +187,35 @@ template <class V>
 
 // a * x + b, with the limit b where a is zero and x infinite.
 template <class V>
-[[gnu::always_inline]] inline V line(V a, V x, V b) {
+QUERN_INLINE V line(V a, V x, V b) {
   const V largest = V::set1(0x1.fffffep+127f);
   const V finite = V::max(V::zero() - largest, V::min(largest, x));
   return V::fma(a, V::select(a == V::zero(), finite, x), b);
 }
 
 template <class V>
-[[gnu::always_inline]] inline V relu(V x) {
+QUERN_INLINE V relu(V x) {
   return V::max(V::zero(), x);
 }
 
 template <class V>
-[[gnu::always_inline]] inline V clamp(V x, V lower, V upper) {
+QUERN_INLINE V clamp(V x, V lower, V upper) {
   return V::min(upper, V::max(lower, x));
 }
 
 // Leaky ReLU and PReLU.
 template <class V>
-[[gnu::always_inline]] inline V leaky_relu(V x, V slope) {
+QUERN_INLINE V leaky_relu(V x, V slope) {
   return V::select(x < V::zero(), line(slope, x, sign_bit<V>()), x);
 }
 
 template <class V>
-[[gnu::always_inline]] inline V hard_sigmoid(V x, V alpha, V beta) {
+QUERN_INLINE V hard_sigmoid(V x, V alpha, V beta) {
   return clamp(line(alpha, x, beta), V::zero(), V::set1(1.0f));
 }
 
 template <class V>
-[[gnu::always_inline]] inline V hard_swish(V x, V alpha, V beta) {
+QUERN_INLINE V hard_swish(V x, V alpha, V beta) {
   const V gate = hard_sigmoid(x, alpha, beta);
   return V::select(gate == V::zero(), x & sign_bit<V>(), x * gate);  // not infinity times zero
 }

@@ -11,12 +11,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// QUERN_INLINE: always inlined, and a GPU's too where nvcc compiles.
+#if defined(__CUDACC__)
+#define QUERN_INLINE __host__ __device__ __forceinline__
+#else
+#define QUERN_INLINE [[gnu::always_inline]] inline
+#endif
+
 #if defined(__CUDACC__)
 #define QUERN_UNROLL _Pragma("unroll")
+#define QUERN_ROLL _Pragma("unroll 1")
 #elif defined(__clang__)
 #define QUERN_UNROLL _Pragma("clang loop unroll(full)")
+#define QUERN_ROLL _Pragma("clang loop unroll(disable)")
 #else
 #define QUERN_UNROLL _Pragma("GCC unroll 32")
+#define QUERN_ROLL _Pragma("GCC unroll 1")
 #endif
 
 namespace quern {
@@ -194,6 +204,7 @@ struct reorder_f32 {
 // A kernel of a GPU takes one struct by value, which the header beside it in src/cuda/ defines:
 //
 //   reference_cuda    cuda/reference.h
+//   implicit_f32      cuda/implicit_f32.h
 
 // ---- The row ----------------------------------------------------------------------------------
 
@@ -204,8 +215,12 @@ enum class kind : uint8_t {
   depthwise_planar_f32,
   reorder_f32,
   grouped_f32,
-  reference_cuda
+  reference_cuda,
+  implicit_f32
 };
+
+// How a kernel of kind implicit_f32 finds what it reads.
+enum class index_scheme : uint8_t { increments, division, table };
 
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
@@ -233,6 +248,7 @@ struct kernel {
   uint32_t capability = 0;    // least compute capability, 10 * major + minor
   uint32_t threads = 0;       // of a block
   uint32_t shared_bytes = 0;  // dynamic shared memory of a block
+  index_scheme index = index_scheme::increments;
 };
 
 struct kernel_list {

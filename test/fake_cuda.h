@@ -8,7 +8,9 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "cuda/implicit_f32.h"
 #include "cuda/reference.h"
 #include "cuda_device.h"
 #include "registry.h"
@@ -26,13 +28,52 @@ struct fake_gpu {
 inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on
 inline thread_local void* current_context = nullptr;
 
+// Blocks one after the other, threads in turn between barriers, shared memory full of NaN.
+template <class Tile>
+void run_tiles(const implicit_f32& a, const implicit_tap* taps, unsigned blocks) {
+  for (unsigned block = 0; block < blocks; ++block) {
+    std::vector<four_floats> shared(Tile::shared_bytes / sizeof(four_floats) + 1);
+    memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof shared[0]);
+    std::vector<Tile> threads;
+    threads.reserve(Tile::threads);
+    for (int i = 0; i < Tile::threads; ++i) threads.emplace_back(a, taps, block, i, shared[0].v);
+    const auto all = [&](auto f) {
+      for (Tile& t : threads) f(t);
+    };
+    all([](Tile& t) { t.load(); });
+    all([](Tile& t) { t.load(); });
+    for (int32_t i = 0; i < a.steps; ++i) {
+      all([](Tile& t) { t.load(); });
+      all([](Tile& t) { t.multiply(); });
+    }
+    all([](Tile& t) { t.find_places(); });
+    for (int half = 0; half < 2; ++half) {
+      all([=](Tile& t) { t.stage(half); });
+      all([=](Tile& t) { t.finish(half); });
+    }
+  }
+}
+
 inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   if (row.kind == kind::reference_cuda) {
     const auto& r = *static_cast<const reference_cuda*>(parameters[0]);
     const int64_t all = int64_t{blocks} * row.threads;
     for (int64_t thread = 0; thread < all; ++thread)
       for (int64_t i = thread; i < r.elements; i += all) reference_output(r, i);
+    return;
   }
+  const auto tiles = [&](const char* name, auto run, const implicit_tap* taps = nullptr) {
+    if (std::string("implicit_f32_") + name + "_sm75" == row.name)
+      run(*static_cast<const implicit_f32*>(parameters[0]), taps, blocks);
+  };
+  tiles("128x128", run_tiles<implicit_128x128>);
+  tiles("128x64", run_tiles<implicit_128x64>);
+  tiles("64x64", run_tiles<implicit_64x64>);
+  tiles("128x128_division", run_tiles<implicit_128x128_division>);
+  tiles("128x128_table", run_tiles<implicit_128x128_table>, static_cast<const implicit_f32_table*>(parameters[0])->tap);
+  tiles("128x128_any", run_tiles<implicit_128x128_any>);
+  tiles("128x64_any", run_tiles<implicit_128x64_any>);
+  tiles("64x64_any", run_tiles<implicit_64x64_any>);
 }
 
 inline cuda_driver fake_driver() {

@@ -7,6 +7,7 @@
 
 #include "fuzz.h"
 #include "gpu_memory.h"
+#include "prepared.h"
 
 namespace quern::test {
 namespace {
@@ -124,6 +125,29 @@ TEST_F(Gpu, RandomProblems) {
     const quern_problem p = random_problem(d);
     ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), d.one_in(8))) << "QUERN_TEST_SEED=" << first + i;
   }
+}
+
+// Random numbers and every activation: the bits of the CPU's kernels.
+TEST_F(Gpu, BitsOfTheCpu) {
+  if (!can_run(QUERN_ISA_AVX2)) GTEST_SKIP() << "no kernel of this CPU to compare with";
+  for (const quern_layout layout : layouts)
+    for (int32_t activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation) {
+      quern_problem p = conv(layout, 3, 36, 23, 150);
+      p.epilogue.scale = p.epilogue.bias = 1;
+      p.epilogue.residual = activation % 3;
+      p.epilogue.activation = activation;
+      if (activation == QUERN_CLAMP || activation == QUERN_LEAKY_RELU) p.epilogue.activation_alpha = 0.1f;
+      if (activation == QUERN_CLAMP) p.epilogue.activation_beta = 0.7f;
+      p = completed(p);
+      dice d(static_cast<uint32_t>(activation));
+      const operands in(
+          p, edge::back, [&] { return d.uniform(-2, 2); }, [&] { return d.uniform(-1, 1); });
+      const solution want = solve(p, in, "conv_im2col", nullptr);
+      for (const quern_candidate& c : all_candidates(p, nullptr, device)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        ASSERT_TRUE(agree_in_bits(p, want, solve_there(p, in, c, false)));
+      }
+    }
 }
 
 // Planning and running make the context current themselves.

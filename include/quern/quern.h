@@ -198,8 +198,9 @@ enum {
  *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
- * Padding adds nothing; but conv_im2col, conv_band, conv_planar and conv_depthwise_planar multiply its zeros, so
- * there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the tap out. */
+ * Padding adds nothing; but conv_im2col, conv_band, conv_planar, conv_depthwise_planar and conv_implicit multiply
+ * its zeros, so there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the
+ * tap out. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;

@@ -9,12 +9,6 @@
 #include "kernel.h"
 #include "layout.h"
 
-#ifdef __CUDACC__
-#define QUERN_ANYWHERE __host__ __device__ __forceinline__
-#else
-#define QUERN_ANYWHERE inline
-#endif
-
 namespace quern {
 namespace {
 
@@ -33,7 +27,7 @@ struct reference_cuda {
 };
 
 // The input that output `at` meets through a tap, or -1.
-QUERN_ANYWHERE int64_t reference_input(const reference_cuda& r, int axis, int64_t at, int64_t tap) {
+QUERN_INLINE int64_t reference_input(const reference_cuda& r, int axis, int64_t at, int64_t tap) {
   int64_t input = at * r.stride[axis] + tap * r.dilation[axis] - r.pad[axis];
   if (r.transposed) {
     const int64_t scaled = at + r.pad[axis] - tap * r.dilation[axis];
@@ -43,17 +37,17 @@ QUERN_ANYWHERE int64_t reference_input(const reference_cuda& r, int axis, int64_
 }
 
 // x * gate where the limit of a vanishing gate is zero, however large x.
-QUERN_ANYWHERE double reference_gated(double x, double gate) {
+QUERN_INLINE double reference_gated(double x, double gate) {
   return gate == 0 && isinf(x) ? copysign(0.0, x) : x * gate;
 }
 
-QUERN_ANYWHERE double reference_sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
+QUERN_INLINE double reference_sigmoid(double x) { return (x < 0 ? exp(x) : 1) / (1 + exp(-fabs(x))); }
 
-QUERN_ANYWHERE double reference_clamp(double x, double lower, double upper) {
+QUERN_INLINE double reference_clamp(double x, double lower, double upper) {
   return x < lower ? lower : x > upper ? upper : x;
 }
 
-QUERN_ANYWHERE double reference_activation(double x, const epilogue_f32& e, double slope) {
+QUERN_INLINE double reference_activation(double x, const epilogue_f32& e, double slope) {
   const double alpha = static_cast<double>(e.activation_alpha), beta = static_cast<double>(e.activation_beta);
   switch (e.activation) {
     case QUERN_RELU: return x < 0 ? 0 : x;
@@ -64,14 +58,14 @@ QUERN_ANYWHERE double reference_activation(double x, const epilogue_f32& e, doub
     case QUERN_SILU: return reference_gated(x, reference_sigmoid(x));
     case QUERN_HARD_SIGMOID: return reference_clamp(reference_gated(x, alpha) + beta, 0, 1);
     case QUERN_HARD_SWISH: return reference_gated(x, reference_clamp(reference_gated(x, alpha) + beta, 0, 1));
-    case QUERN_TANH: return tanh(x);
+    case QUERN_TANH: return ::tanh(x);
     case QUERN_GELU: return reference_gated(x / 2, erfc(-x / 1.4142135623730951));
-    case QUERN_MISH: return reference_gated(x, tanh(log1p(exp(x))));
+    case QUERN_MISH: return reference_gated(x, ::tanh(log1p(exp(x))));
     default: return x;
   }
 }
 
-QUERN_ANYWHERE void reference_output(const reference_cuda& r, int64_t element) {
+QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
   int64_t at[3], rest = element;
   QUERN_UNROLL
   for (int i = 2; i >= 0; --i) at[i] = rest % r.out[i], rest /= r.out[i];

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+//
+// The epilogue of quern.h on one finished sum, operation by operation as epilogue.h has it on the CPU.
+#pragma once
+
+#include "activation.h"
+#include "cuda/vec_cuda.h"
+
+namespace quern {
+namespace {
+
+// What one output channel brings.
+struct channel_f32 {
+  float factor, bias, slope;
+};
+
+QUERN_INLINE channel_f32 channel_of(const epilogue_f32& e, int32_t channel) {
+  // y + -0 is y, signed zeros included
+  return {e.scale ? e.alpha * e.scale[channel] : e.alpha, e.bias ? e.bias[channel] : -0.0f,
+          e.slope ? e.slope[channel] : 0.0f};
+}
+
+// Everything that limits y from two sides, or does nothing.
+QUERN_INLINE bool only_clamps(const epilogue_f32& e) {
+  return e.activation == QUERN_IDENTITY || e.activation == QUERN_RELU || e.activation == QUERN_CLAMP;
+}
+
+QUERN_INLINE vec activated(const epilogue_f32& e, vec y, vec slope) {
+  const vec a = vec::set1(e.activation_alpha), b = vec::set1(e.activation_beta);
+  switch (e.activation) {
+    case QUERN_LEAKY_RELU: return leaky_relu(y, a);
+    case QUERN_PRELU: return leaky_relu(y, slope);
+    case QUERN_SIGMOID: return sigmoid(y);
+    case QUERN_SILU: return silu(y);
+    case QUERN_HARD_SIGMOID: return hard_sigmoid(y, a, b);
+    case QUERN_HARD_SWISH: return hard_swish(y, a, b);
+    case QUERN_TANH: return tanh(y);
+    case QUERN_GELU: return gelu(y);
+    case QUERN_MISH: return mish(y);
+    default: return clamp(y, vec::set1(e.lower), vec::set1(e.upper));
+  }
+}
+
+// `residual` is read where there is one.  Clamps: only_clamps(e) is known to hold, and no other activation is
+// compiled in.
+template <bool Clamps>
+QUERN_INLINE float finished(const epilogue_f32& e, const channel_f32& k, float sum, const float* residual) {
+  const vec beta = vec::set1(e.beta);
+  vec y = vec::fma(vec::set1(sum), vec::set1(k.factor), vec::set1(k.bias));
+  if (e.residual == QUERN_RESIDUAL_BEFORE) y = vec::fma(beta, vec::set1(*residual), y);
+  if constexpr (Clamps) {
+    y = clamp(y, vec::set1(e.lower), vec::set1(e.upper));
+  } else {
+    y = activated(e, y, vec::set1(k.slope));
+  }
+  if (e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, vec::set1(*residual), y);
+  return y.v;
+}
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: MIT
+//
+// A tile of an implicit GEMM in f32: pixels by output channels, summed over taps and input channels, without
+// im2col matrix.  What each thread does between two barriers is a function here, written for any compiler: the
+// kernel calls them with __syncthreads() between, a test calls them for all threads in turn.
+//
+//   dst[pixel][k] = epilogue(sum over (tap, c) of src[pixel at tap][c] * weights[(tap, c)][k])
+//
+// A sum is one chain of fused multiply-adds in the order (tap t r s, c), as on the CPU: the same bits, unless a
+// weight beside padding is infinite or NaN, as padding is multiplied here.
+//
+// Each warp owns 32 pixels x 64 channels, each thread 8 x 8 of them; 16 elements of (tap, c) are a step.  Three
+// stages of shared memory are filled by cp.async ahead of use.  Pixels lie there as rows of 16 + 4 floats: no two
+// of the rows that are read together, or written in chunks of 16 bytes together, meet in a bank.  What is needed
+// once a step lies in shared memory too, as 128 registers, 64 of them sums, are what two large blocks leave each other.
+//
+// How a thread finds its chunk of (tap, c), which is the same for all of its pixels:
+//   increments   counters and an offset that additions move on; a bit a pixel, axis and tap says what is inside
+//   division     from the number of the element, at each step; coordinates are compared
+//   table        a division by c, then the tap's entry in constant memory; coordinates are compared
+// (cuDNN's and CUTLASS's names for the first two are "precomputed" or "optimized", and "analytic".)
+#pragma once
+
+#include "cuda/epilogue_cuda.h"
+
+namespace quern {
+namespace {
+
+// One axis of one phase: geometry.h.
+struct implicit_axis {
+  int32_t outputs, taps, in_begin, in_step, in_size, tap_step;
+};
+
+// By value in the kernel's parameters: one phase of a problem.
+struct implicit_f32 {
+  implicit_axis axis[3];
+  int32_t pixels, c, k;  // c and k of a group; c not 0, even where there is nothing to sum
+  int32_t depth, steps;  // taps * c, and that over 16
+  int32_t pixel_tiles, channel_tiles;
+  bool src_vector, dst_vector;                // chunks of four channels are aligned to 16 bytes
+  int64_t src_stride[5];                      // n c d h w
+  int64_t dst_stride[5], residual_stride[5];  // from output to output of the phase
+  int32_t src_channel;                        // from channel to channel of src, as in src_stride
+  int32_t next_tap[3];                        // from behind the last of what moves faster to the next t, r, s
+  const float* src;
+  const float* weights;  // panels of weights.h
+  float* dst;
+  const float* residual;
+  int32_t weights_group, weights_panel;
+  epilogue_f32 epilogue;
+};
+
+// A tap in the order t r s, for kernels that look up: the element that it reads, from the first tap's.
+struct implicit_tap {
+  int32_t at, d, h, w;
+};
+constexpr int implicit_taps = 160;
+struct implicit_f32_table {
+  implicit_f32 problem;
+  implicit_tap tap[implicit_taps];
+};
+
+// ---- Shared memory ------------------------------------------------------------------------------------------
+
+struct alignas(16) four_floats {
+  float v[4];
+};
+struct alignas(8) two_floats {
+  float v[2];
+};
+
+QUERN_INLINE four_floats load_four(const float* p) { return *reinterpret_cast<const four_floats*>(p); }
+
+// Asynchronous where the GPU can; zero when `there` is false, without reading.
+template <int Bytes>
+QUERN_INLINE void fill(float* shared, const float* from, bool there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+  }
+#else
+  if constexpr (Bytes == 16) {
+    *reinterpret_cast<four_floats*>(shared) = there ? load_four(from) : four_floats{};
+  } else {
+    *shared = there ? *from : 0.0f;
+  }
+#endif
+}
+
+// ---- Where a thread reads -------------------------------------------------------------------------------------
+
+// A pixel: the place of its first tap, which may be padding, and what says which taps fall on the image.
+struct alignas(8) implicit_pixel {
+  int64_t at;
+  int32_t d, h, w;  // increments: a bit a tap of the axis; else the input index of the first tap
+};
+
+// Where the tile of a block lies.
+struct implicit_place {
+  int32_t group, pixel, channel;  // the first of each
+  int32_t width;                  // floats in a row of its panel of weights
+};
+
+// An element of (tap, c).  increments: counters and the element's offset, all advanced by additions.
+struct implicit_counters {
+  int32_t c, at;
+  uint32_t tap;  // s, 256 * r, 65536 * t
+
+  // By at most a.c elements.
+  QUERN_INLINE void advance(const implicit_f32& a, int32_t count) {
+    c += count, at += count * a.src_channel;
+    if (c < a.c) return;
+    c -= a.c, at += a.next_tap[2];
+    if ((++tap & 255) < static_cast<uint32_t>(a.axis[2].taps)) return;
+    tap += 256 - (tap & 255), at += a.next_tap[1];
+    if ((tap >> 8 & 255) < static_cast<uint32_t>(a.axis[1].taps)) return;
+    tap += 65536 - (tap & 65535), at += a.next_tap[0];
+  }
+  // By any number.
+  QUERN_INLINE void advance_far(const implicit_f32& a, int32_t count) {
+    QUERN_ROLL
+    for (; count > a.c; count -= a.c) advance(a, a.c);
+    advance(a, count);
+  }
+};
+
+template <index_scheme Scheme>
+QUERN_INLINE implicit_pixel implicit_pixel_at(const implicit_f32& a, int32_t group, int32_t pixel) {
+  if (pixel >= a.pixels) {
+    const int32_t nowhere = Scheme == index_scheme::increments ? 0 : -(1 << 30);
+    return {0, nowhere, nowhere, nowhere};
+  }
+  int32_t first[3], n = pixel;
+  int64_t at = int64_t{group} * a.c * a.src_channel;
+  QUERN_UNROLL
+  for (int i = 2; i >= 0; --i) {
+    const implicit_axis& axis = a.axis[i];
+    const int32_t rest = n / axis.outputs;
+    first[i] = axis.in_begin + (n - rest * axis.outputs) * axis.in_step;
+    at += first[i] * a.src_stride[2 + i];
+    n = rest;
+  }
+  at += n * a.src_stride[0];
+  if constexpr (Scheme == index_scheme::increments) {
+    QUERN_UNROLL
+    for (int i = 0; i < 3; ++i) {
+      const implicit_axis& axis = a.axis[i];
+      uint32_t bits = 0;
+      for (int32_t u = 0; u < axis.taps; ++u)
+        bits |= static_cast<uint32_t>(static_cast<uint32_t>(first[i] + u * axis.tap_step) <
+                                      static_cast<uint32_t>(axis.in_size))
+                << u;
+      first[i] = static_cast<int32_t>(bits);
+    }
+  }
+  return {at, first[0], first[1], first[2]};
+}
+
+QUERN_INLINE bool implicit_inside(const implicit_f32& a, const implicit_pixel& p, int32_t d, int32_t h, int32_t w) {
+  return static_cast<uint32_t>(p.d + d) < static_cast<uint32_t>(a.axis[0].in_size) &&
+         static_cast<uint32_t>(p.h + h) < static_cast<uint32_t>(a.axis[1].in_size) &&
+         static_cast<uint32_t>(p.w + w) < static_cast<uint32_t>(a.axis[2].in_size);
+}
+
+// ---- The tile -------------------------------------------------------------------------------------------------
+
+// Vector: channels of src that lie side by side and are read together, 4 or 1.
+template <int WarpRows, int WarpColumns, int Vector, index_scheme Scheme>
+struct implicit_tile {
+  static constexpr int warps = WarpRows * WarpColumns, threads = 32 * warps;
+  static constexpr int bm = 32 * WarpRows, bn = 64 * WarpColumns, bk = 16;
+  static constexpr int pitch = bk + 4, stages = 3, stage_floats = bm * pitch + bk * bn;
+  // The epilogue: half of a warp's channels, and where its pixels go.
+  static constexpr int out_pitch = 32 + 4, out_floats = 32 * out_pitch + 4 * 32;
+  static constexpr int tile_floats =
+      (stages * stage_floats > warps * out_floats) ? (stages * stage_floats) : (warps * out_floats);
+  static constexpr int shared_bytes = tile_floats * 4 + bm * int(sizeof(implicit_pixel)) + int(sizeof(implicit_place)) +
+                                      (Scheme == index_scheme::increments ? threads * 12 : 0);
+  // A thread reads the same chunk of (tap, c) of several pixels, or a run of elements of one.
+  static constexpr int rows = Vector == 4 ? bm * 4 / threads : 1;
+  static constexpr int run = Vector == 4 ? 4 : bm * bk / threads;
+  static constexpr int chunks = bk * bn / 4 / threads;  // of weights
+
+  const implicit_f32& a;
+  const implicit_tap* taps;
+  float* shared;
+  int32_t thread, weights;                       // weights: the thread's first of the next step; negative: it has none
+  int32_t filling = 0, reading = 0, loaded = 0;  // floats of shared, twice; elements of (tap, c)
+  float sum[8][8];
+
+  QUERN_INLINE implicit_tile(const implicit_f32& problem, const implicit_tap* table, int64_t block, int32_t thread_,
+                             float* shared_)
+      : a(problem), taps(table), shared(shared_), thread(thread_) {
+    const int32_t tiles = a.pixel_tiles * a.channel_tiles, group = static_cast<int32_t>(block / tiles);
+    const int32_t tile = static_cast<int32_t>(block - int64_t{group} * tiles), panel = tile % a.channel_tiles;
+    const int32_t channel = panel * bn, width = a.k - channel < bn ? (a.k - channel + 3) / 4 * 4 : bn;
+    const implicit_place here = {group, tile / a.channel_tiles * bm, channel, width};
+    weights = group * a.weights_group + panel * a.weights_panel + thread / (bn / 4) * width + column();
+    if (column() >= width) weights = INT32_MIN;
+    if (thread == 0) place() = here;
+    for (int32_t i = thread; i < bm; i += threads) pixels()[i] = implicit_pixel_at<Scheme>(a, group, here.pixel + i);
+    if constexpr (Scheme == index_scheme::increments) {
+      implicit_counters first = {};
+      first.advance_far(a, first_element());
+      counters()[thread] = first;
+    }
+    QUERN_UNROLL
+    for (int i = 0; i < 64; ++i) sum[i / 8][i % 8] = 0;
+  }
+
+  // Behind the tiles: they are read once a step, and registers are dear.
+  QUERN_INLINE implicit_pixel* pixels() const { return reinterpret_cast<implicit_pixel*>(shared + tile_floats); }
+  QUERN_INLINE implicit_place& place() const { return *reinterpret_cast<implicit_place*>(pixels() + bm); }
+  QUERN_INLINE implicit_counters* counters() const { return reinterpret_cast<implicit_counters*>(&place() + 1); }
+  // What the thread reads of pixels: these rows of the tile, from this element of the step; and of weights.
+  QUERN_INLINE int32_t row(int i) const { return Vector == 4 ? thread / 4 + i * (threads / 4) : thread % bm; }
+  QUERN_INLINE int32_t first_element() const { return Vector == 4 ? thread % 4 * 4 : thread / bm * run; }
+  QUERN_INLINE int32_t column() const { return thread % (bn / 4) * 4; }
+
+  // The chunk at `at` to where it belongs, zeros where it falls on padding or behind the last element.
+  QUERN_INLINE void fill_pixel(float* to, bool inside, int64_t at) const {
+    const float* from = inside ? a.src + at : a.src;
+    if constexpr (Vector == 1) {
+      fill<4>(to, from, inside);
+    } else if (a.src_vector) {
+      fill<16>(to, from, inside);
+    } else {
+      QUERN_UNROLL
+      for (int e = 0; e < 4; ++e) fill<4>(to + e, from + e, inside);
+    }
+  }
+
+  // Requests the next step's pixels and weights.
+  QUERN_INLINE void load() {
+    if (loaded < a.depth) {
+      float* const x = shared + filling;
+      implicit_counters now = {};
+      if constexpr (Scheme == index_scheme::increments) now = counters()[thread];
+      QUERN_UNROLL
+      for (int e = 0; e < run; e += Vector) {
+        int64_t at = now.at;
+        int32_t d = 0, h = 0, w = 0;
+        bool within = true;
+        if constexpr (Scheme != index_scheme::increments) {
+          const int32_t k = loaded + first_element() + e, tap = k / a.c, c = k - tap * a.c;
+          within = k < a.depth;
+          if constexpr (Scheme == index_scheme::division) {
+            const int32_t line = tap / a.axis[2].taps, t = line / a.axis[1].taps;
+            d = t * a.axis[0].tap_step, h = (line - t * a.axis[1].taps) * a.axis[1].tap_step;
+            w = (tap - line * a.axis[2].taps) * a.axis[2].tap_step;
+            at = d * a.src_stride[2] + h * a.src_stride[3] + w * a.src_stride[4];
+          } else {
+            const implicit_tap& entry = taps[within ? tap : 0];
+            d = entry.d, h = entry.h, w = entry.w, at = entry.at;
+          }
+          at += c * a.src_stride[1];
+        }
+        QUERN_UNROLL
+        for (int i = 0; i < rows; ++i) {
+          const implicit_pixel pixel = pixels()[row(i)];
+          bool inside;
+          if constexpr (Scheme == index_scheme::increments) {
+            inside = (static_cast<uint32_t>(pixel.w) >> (now.tap & 255) &
+                      static_cast<uint32_t>(pixel.h) >> (now.tap >> 8 & 255) &
+                      static_cast<uint32_t>(pixel.d) >> (now.tap >> 16) & 1) != 0;
+          } else {
+            inside = within && implicit_inside(a, pixel, d, h, w);
+          }
+          fill_pixel(x + row(i) * pitch + first_element() + e, inside, pixel.at + at);
+        }
+        if constexpr (Scheme == index_scheme::increments) {
+          if (Vector == 4 || e + Vector < run) {
+            now.advance(a, Vector == 4 ? bk : Vector);
+          } else {
+            now.advance_far(a, bk - run + Vector);
+          }
+        }
+      }
+      if constexpr (Scheme == index_scheme::increments) counters()[thread] = now;
+      const int32_t width = place().width;
+      QUERN_UNROLL
+      for (int i = 0; i < chunks; ++i) {
+        constexpr int lines = threads / (bn / 4);
+        const bool inside = loaded + thread / (bn / 4) + i * lines < a.depth && weights >= 0;
+        fill<16>(x + bm * pitch + (thread + i * threads) * 4, a.weights + (inside ? weights + i * lines * width : 0),
+                 inside);
+      }
+      weights += bk * width;
+    }
+    loaded += bk;
+    filling = filling == (stages - 1) * stage_floats ? 0 : filling + stage_floats;
+  }
+
+  // One step on what has arrived.
+  QUERN_INLINE void multiply() {
+    const int32_t lane = thread % 32, warp = thread / 32;
+    const float* x = shared + reading + (warp % WarpRows * 32 + lane / 8) * pitch;
+    const float* w = shared + reading + bm * pitch + warp / WarpRows * 64 + lane % 8 * 4;
+    QUERN_UNROLL
+    for (int k = 0; k < bk; k += 2) {
+      two_floats rows_of_x[8];
+      QUERN_UNROLL
+      for (int i = 0; i < 8; ++i) rows_of_x[i] = *reinterpret_cast<const two_floats*>(x + 4 * i * pitch + k);
+      QUERN_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const four_floats low = load_four(w + (k + e) * bn), high = load_four(w + (k + e) * bn + 32);
+        QUERN_UNROLL
+        for (int i = 0; i < 8; ++i) {
+          QUERN_UNROLL
+          for (int j = 0; j < 8; ++j) sum[i][j] = fmaf(rows_of_x[i].v[e], j < 4 ? low.v[j] : high.v[j - 4], sum[i][j]);
+        }
+      }
+    }
+    reading = reading == (stages - 1) * stage_floats ? 0 : reading + stage_floats;
+  }
+
+  // ---- The epilogue, by each warp for itself: half of the channels into shared memory, and out row by row.
+
+  QUERN_INLINE float* warp_floats() const { return shared + thread / 32 * out_floats; }
+  QUERN_INLINE int64_t* places() const { return reinterpret_cast<int64_t*>(warp_floats() + 32 * out_pitch); }
+
+  // Where the lane's pixel of the warp goes; behind the last one: nowhere.
+  QUERN_INLINE void find_places() const {
+    int32_t n = place().pixel + thread / 32 % WarpRows * 32 + thread % 32;
+    int64_t to = n < a.pixels ? 0 : -1, from = 0;
+    if (to == 0) {
+      QUERN_UNROLL
+      for (int i = 2; i >= 0; --i) {
+        const int32_t rest = n / a.axis[i].outputs, at = n - rest * a.axis[i].outputs;
+        to += at * a.dst_stride[2 + i], from += at * a.residual_stride[2 + i];
+        n = rest;
+      }
+      to += n * a.dst_stride[0], from += n * a.residual_stride[0];
+    }
+    places()[thread % 32] = to, places()[32 + thread % 32] = from;
+  }
+
+  QUERN_INLINE void stage(int half) const {
+    const int32_t lane = thread % 32;
+    QUERN_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      four_floats four;
+      QUERN_UNROLL
+      for (int j = 0; j < 4; ++j) four.v[j] = half ? sum[i][4 + j] : sum[i][j];
+      *reinterpret_cast<four_floats*>(warp_floats() + (lane / 8 + 4 * i) * out_pitch + lane % 8 * 4) = four;
+    }
+  }
+
+  QUERN_INLINE void finish(int half) const {
+    const int32_t lane = thread % 32;
+    const int32_t group = place().group;
+    const int32_t base = place().channel + thread / 32 / WarpRows * 64 + half * 32;  // in the group
+    if (a.dst_vector && base + 32 <= a.k && only_clamps(a.epilogue)) {
+      const int32_t channel = base + lane % 8 * 4;
+      channel_f32 of[4];
+      QUERN_UNROLL
+      for (int e = 0; e < 4; ++e) of[e] = channel_of(a.epilogue, group * a.k + channel + e);
+      for (int i = lane / 8; i < 32; i += 4) {
+        const int64_t to = places()[i], from = places()[32 + i] + group * a.k + channel;
+        if (to < 0) continue;
+        four_floats y = load_four(warp_floats() + i * out_pitch + lane % 8 * 4);
+        const four_floats r = a.epilogue.residual ? load_four(a.residual + from) : four_floats{};
+        QUERN_UNROLL
+        for (int e = 0; e < 4; ++e) y.v[e] = finished<true>(a.epilogue, of[e], y.v[e], &r.v[e]);
+        *reinterpret_cast<four_floats*>(a.dst + (to + group * a.k + channel)) = y;
+      }
+      return;
+    }
+    // Lanes along what lies side by side in dst.
+    const bool along = a.dst_stride[1] == 1;
+    for (int i = 0; i < 32; ++i) {
+      const int32_t pixel_row = along ? i : lane, column = along ? lane : i;
+      const int64_t to = places()[pixel_row], channel = int64_t{group} * a.k + base + column;
+      if (to < 0 || base + column >= a.k) continue;
+      a.dst[to + channel * a.dst_stride[1]] =
+          finished<false>(a.epilogue, channel_of(a.epilogue, static_cast<int32_t>(channel)),
+                          warp_floats()[pixel_row * out_pitch + column],
+                          a.residual + (places()[32 + pixel_row] + channel * a.residual_stride[1]));
+    }
+  }
+};
+
+// The tiles that there are kernels of: pixels x channels.
+using implicit_128x128 = implicit_tile<4, 2, 4, index_scheme::increments>;
+using implicit_128x64 = implicit_tile<4, 1, 4, index_scheme::increments>;
+using implicit_64x64 = implicit_tile<2, 1, 4, index_scheme::increments>;
+using implicit_128x128_division = implicit_tile<4, 2, 4, index_scheme::division>;
+using implicit_128x128_table = implicit_tile<4, 2, 4, index_scheme::table>;
+using implicit_128x128_any = implicit_tile<4, 2, 1, index_scheme::increments>;
+using implicit_128x64_any = implicit_tile<4, 1, 1, index_scheme::increments>;
+using implicit_64x64_any = implicit_tile<2, 1, 1, index_scheme::division>;
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+//
+// Implicit GEMM in f32 on the FMA units.  Names: pixels x channels of a tile; without a word more, indices move
+// by precomputed increments; `division` divides at each step, `table` looks taps up in constant memory, `any`
+// reads single elements, of any layout.
+#include "cuda/implicit_f32.h"
+
+#ifdef __CUDACC__
+
+namespace {
+
+template <class Tile>
+__device__ __forceinline__ void run(const quern::implicit_f32& a, const quern::implicit_tap* taps) {
+  extern __shared__ __align__(16) float shared[];
+  Tile t(a, taps, blockIdx.x, threadIdx.x, shared);
+  const auto commit = [] {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  };
+  const auto arrived = [] {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+#endif
+  };
+  __syncthreads();
+  t.load(), commit();
+  t.load(), commit();
+  for (int32_t i = 0; i < a.steps; ++i) {
+    arrived();
+    __syncthreads();
+    t.load(), commit();
+    t.multiply();
+  }
+  __syncthreads();
+  t.find_places();
+  t.stage(0);
+  __syncwarp();
+  t.finish(0);
+  __syncwarp();
+  t.stage(1);
+  __syncwarp();
+  t.finish(1);
+}
+
+}  // namespace
+
+// Registers for so many blocks on a multiprocessor at once; on 7.5 shared memory is for one alone.
+#if __CUDA_ARCH__ >= 800
+#define QUERN_BLOCKS(n) n
+#else
+#define QUERN_BLOCKS(n) 1
+#endif
+#define QUERN_IMPLICIT(tile, blocks)                                                                  \
+  extern "C" __global__ void __launch_bounds__(quern::implicit_##tile::threads, QUERN_BLOCKS(blocks)) \
+      implicit_f32_##tile##_sm75(const __grid_constant__ quern::implicit_f32 a) {                     \
+    run<quern::implicit_##tile>(a, nullptr);                                                          \
+  }
+QUERN_IMPLICIT(128x128, 2)
+QUERN_IMPLICIT(128x64, 4)
+QUERN_IMPLICIT(64x64, 6)
+QUERN_IMPLICIT(128x128_division, 2)
+QUERN_IMPLICIT(128x128_any, 2)
+QUERN_IMPLICIT(128x64_any, 4)
+QUERN_IMPLICIT(64x64_any, 6)
+
+extern "C" __global__ void __launch_bounds__(quern::implicit_128x128_table::threads, QUERN_BLOCKS(2))
+    implicit_f32_128x128_table_sm75(const __grid_constant__ quern::implicit_f32_table a) {
+  run<quern::implicit_128x128_table>(a.problem, a.tap);
+}
+
+#else
+
+#include "cuda/image.h"
+
+namespace quern {
+namespace {
+
+template <class Tile>
+constexpr kernel row(const char* name, const char* about, int16_t vector, index_scheme index) {
+  return {.name = name,
+          .about = about,
+          .kind = kind::implicit_f32,
+          .mr = Tile::bm,
+          .nr = Tile::bn,
+          .vector = vector,
+          .image = image,
+          .capability = 75,
+          .threads = Tile::threads,
+          .shared_bytes = Tile::shared_bytes,
+          .index = index};
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_KERNELS(implicit_f32_sm75,
+              row<implicit_128x128>("implicit_f32_128x128_sm75", "the largest tile", 4, index_scheme::increments),
+              row<implicit_128x64>("implicit_f32_128x64_sm75", "64 output channels, or fewer pixels", 4,
+                                   index_scheme::increments),
+              row<implicit_64x64>("implicit_f32_64x64_sm75", "images that give few tiles", 4, index_scheme::increments),
+              row<implicit_128x128_division>("implicit_f32_128x128_division_sm75", "any filter: indices by division", 4,
+                                             index_scheme::division),
+              row<implicit_128x128_table>("implicit_f32_128x128_table_sm75", "indices from a table of taps", 4,
+                                          index_scheme::table),
+              row<implicit_128x128_any>("implicit_f32_128x128_any_sm75", "any layout and number of channels", 1,
+                                        index_scheme::increments),
+              row<implicit_128x64_any>("implicit_f32_128x64_any_sm75", "any layout, 64 output channels", 1,
+                                       index_scheme::increments),
+              row<implicit_64x64_any>("implicit_f32_64x64_any_sm75", "any layout and filter, few tiles", 1,
+                                      index_scheme::division))
+
+#endif
