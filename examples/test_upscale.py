@@ -147,12 +147,14 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return read_png(self.output)
 
-    def same(self, result, expected):
+    def same(self, result, expected, within=0):
         """Compares pictures; unittest's own list of the differences would take minutes."""
         self.assertEqual(result[:3], expected[:3])
         if result[3] != expected[3]:
             channels, width = result[2], result[0]
-            wrong = [i for i, pair in enumerate(zip(result[3], expected[3])) if pair[0] != pair[1]]
+            wrong = [i for i, pair in enumerate(zip(result[3], expected[3])) if abs(pair[0] - pair[1]) > within]
+            if not wrong:
+                return
             at = wrong[0] // channels
             self.fail(f"{len(wrong)} bytes of {len(result[3])} differ; the first in row {at // width}, column "
                       f"{at % width}: {result[3][wrong[0]]}, must be {expected[3][wrong[0]]}")
@@ -364,7 +366,8 @@ class RealModel(Case):
         self.photo.write_bytes(png(17, 90, 3, noise(17 * 90 * 3)))
         whole = self.upscale(model=MODEL_FOLDER)
         self.assertEqual(whole[:3], (34, 180, 3))
-        self.same(self.upscale("--tile", 31, model=MODEL_FOLDER), whole)
+        # Winograd's tiles lie elsewhere in a smaller image: what rounds to a byte may round to the next.
+        self.same(self.upscale("--tile", 31, model=MODEL_FOLDER), whole, within=1)
 
     def test_a_plain_picture_stays_plain(self):
         """No frame at the border, no other colour."""

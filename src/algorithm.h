@@ -60,6 +60,7 @@ struct algorithm {
   quern_accuracy accuracy;
   int32_t repeat;   // QUERN_REPEAT_*
   bool on_request;  // only when the wish names it (the reference)
+  bool transforms;  // drives rows that bring Winograd's transforms
 
   // What of the problem this algorithm and row do not take.
   refusal (*refuse)(const quern_problem&, const kernel&);

@@ -89,6 +89,8 @@ inline int64_t inverse(int64_t a, int64_t m) {
 // has that residue too: t0, t0 + T, ... with T = stride / gcd(stride, dilation), or none.
 inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t stride, int64_t dilation, int64_t pad,
                             int64_t rho) {
+  // A convolution with the filter the other way round, found without a division.
+  if (stride == 1) return {0, 1, out, pad - (filter - 1) * dilation, 1, in, filter, dilation, filter - 1, -1};
   axis a = {};
   a.out_begin = ((rho - pad) % stride + stride) % stride;
   a.out_count = a.out_begin < out ? up(out - a.out_begin, stride) : 0;

@@ -194,6 +194,35 @@ struct reorder_f32 {
   bool stream;  // past the caches: dst, to.channel and to.pixel (but where block is 1) are whole cache lines
 };
 
+// ---- winograd_f32 -----------------------------------------------------------------------------
+//
+// The transforms of a tile for n channels, Winograd's F(m, r) along x, or along y and x (winograd.h), with
+// a = m + r - 1 products an axis and ay = 1 where it is along x alone:
+//
+//   input    V[i * ax + j][c] = sum over y < ay, x < ax of BT[i][y] * BT[j][x] * src[y][x][c]
+//   output   C[y][x][c] = epilogue(sum over i < ay, j < ax of AT[y][i] * AT[x][j] * M[i * ax + j][c])
+//
+// Vectors of V and M are `matrix` apart and padded to whole registers; of src exactly n channels of the pixels
+// on the image are read, of C exactly n channels of rows x columns pixels are written.
+struct winograd_input_f32 {
+  size_t n;
+  uint32_t rows, columns;  // bit i: row or column i of the tile lies on the image, else it is zeros
+  const float* src;
+  ptrdiff_t origin, row, column;  // where pixel (0, 0) is, which may be padding; to the next row and column
+  float* v;
+  size_t matrix;
+};
+
+struct winograd_output_f32 {
+  size_t n, rows, columns;  // at most m
+  const float* m;
+  size_t matrix;
+  size_t dst_row, residual_row;
+  output_f32 out;  // rows are pixels along x
+  // finish of the gemm_f32 row: one copy of the activations is enough.
+  void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -213,6 +242,7 @@ enum class kind : uint8_t {
   gemm_f32,
   depthwise_f32,
   depthwise_planar_f32,
+  winograd_f32,
   reorder_f32,
   grouped_f32,
   reference_cuda,
@@ -222,25 +252,33 @@ enum class kind : uint8_t {
 // How a kernel of kind implicit_f32 finds what it reads.
 enum class index_scheme : uint8_t { increments, division, table };
 
+struct kernel_list;
+
 struct kernel {
   const char* name;   // public and final: never reused for other numerics
   const char* about;  // what it is for
   enum kind kind;
   quern_op op = 0;         // reference: the operator; 0: any that an algorithm builds on this kind
   uint64_t isa = 0;        // QUERN_ISA_* bits, all needed
-  int16_t mr = 0, nr = 0;  // register tile
+  int16_t mr = 0, nr = 0;  // register tile; winograd_f32: mr is m, the outputs of a tile along an axis
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group
   int16_t lines = 0;           // lines of outputs that one call takes
 
+  const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them
+
   void (*gemm)(const gemm_f32&) = nullptr;
   void (*copy)(const copy_f32&) = nullptr;
+  // C = epilogue(tile), whose rows are `tile_row` floats apart and padded to whole vectors.
+  void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row) = nullptr;
   void (*depthwise)(const depthwise_f32&) = nullptr;
   void (*depthwise_planar)(const depthwise_planar_f32&) = nullptr;
   void (*grouped)(const grouped_f32&) = nullptr;
   void (*reorder)(const reorder_f32&) = nullptr;
+  void (*winograd_input[2])(const winograd_input_f32&) = {};  // along x; along y and x
+  void (*winograd_output[2])(const winograd_output_f32&) = {};
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

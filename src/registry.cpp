@@ -68,6 +68,7 @@ const char* kind_name(kind k) {
     case kind::depthwise_planar_f32: return "depthwise_planar_f32";
     case kind::grouped_f32: return "grouped_f32";
     case kind::reorder_f32: return "reorder_f32";
+    case kind::winograd_f32: return "winograd_f32";
     case kind::reference_cuda: return "reference_cuda";
     case kind::implicit_f32: return "implicit_f32";
   }
@@ -78,7 +79,8 @@ size_t algorithm_count() { return sizeof algorithms_ / sizeof algorithms_[0]; }
 const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 
 bool pairs(const algorithm& a, const kernel& row, quern_op op) {
-  return row.kind == a.drives && std::find(a.op, a.op + 4, op) != a.op + 4 && (row.op == 0 || row.op == op);
+  return row.kind == a.drives && std::find(a.op, a.op + 4, op) != a.op + 4 && (row.op == 0 || row.op == op) &&
+         (!a.transforms || row.winograd);
 }
 
 }  // namespace quern

@@ -90,7 +90,7 @@ inline std::vector<quern_candidate> all_candidates(const quern_problem& p, const
   wish.size = sizeof wish;
   wish.algorithm = algorithm;
   quern_error error = {};
-  std::vector<quern_candidate> list(64);
+  std::vector<quern_candidate> list(256);
   list[0].size = sizeof list[0];
   size_t count = 0;
   EXPECT_EQ(quern_candidates(device, &p, &wish, list.data(), list.size(), &count, &error), QUERN_OK)
@@ -105,6 +105,13 @@ inline std::vector<quern_candidate> usable_candidates(const quern_problem& p) {
   std::vector<quern_candidate> list = all_candidates(p);
   std::erase_if(list, [](const quern_candidate& c) { return c.verdict > QUERN_USABLE; });
   if (list.empty()) ADD_FAILURE() << "no candidate solves " << text(p);
+  return list;
+}
+
+// Those of class F32: sums in the one order of taps and channels, exact on small integers.
+inline std::vector<quern_candidate> exact_candidates(const quern_problem& p) {
+  std::vector<quern_candidate> list = usable_candidates(p);
+  std::erase_if(list, [](const quern_candidate& c) { return c.accuracy > QUERN_ACCURACY_F32; });
   return list;
 }
 

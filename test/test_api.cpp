@@ -234,7 +234,7 @@ TEST(ApiPlan, RefusesHostileArguments) {
        },
        QUERN_INVALID, "wish.cpu.size"},
       {[](quern_wish& w) { w.algorithm = "gemm"; }, QUERN_UNSUPPORTED, nullptr},
-      {[](quern_wish& w) { w.deny = "conv_direct, conv_im2col, conv_band"; }, QUERN_UNSUPPORTED, nullptr},
+      {[](quern_wish& w) { w.workspace_limit = 1, w.deny = "conv_direct"; }, QUERN_UNSUPPORTED, nullptr},
   };
   for (const auto& c : wishes) {
     quern_wish wish = wish_of();

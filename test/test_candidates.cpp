@@ -58,7 +58,10 @@ TEST(Candidates, EveryPairOnceChosenFirst) {
             EXPECT_GT(c.flops, 0);
             EXPECT_GT(c.bytes, 0);
             EXPECT_GT(c.floor_percent, 0);
-            EXPECT_LE(c.floor_percent, 101) << c.kernel << ": faster than the machine";
+            // Only algorithms of a faster class leave multiplications out.
+            if (c.accuracy <= QUERN_ACCURACY_F32) {
+              EXPECT_LE(c.floor_percent, 101) << c.kernel << ": faster than the machine";
+            }
             EXPECT_GE(c.threads, 1u);
             EXPECT_LE(c.threads, threads);
           }

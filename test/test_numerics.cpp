@@ -90,7 +90,7 @@ TEST(numerics, errors_stay_within_the_stated_bound) {
       const operands in(p, edge::back, kind.next, kind.next);
       const std::vector<double> want = in_double(p, in, false), size = in_double(p, in, true);
       double largest = 0;
-      for (const quern_candidate& c : usable_candidates(p)) {
+      for (const quern_candidate& c : exact_candidates(p)) {
         const solution got = solve(p, in, c.algorithm, c.kernel);
         ASSERT_EQ(got.failure, "");
         EXPECT_EQ(got.plan.error_bound, c.error_bound);
@@ -125,7 +125,7 @@ TEST(numerics, activations_are_exact_to_four_units_in_the_last_place) {
           const operands in(
               p, edge::back, [&] { return d.integer(-8, 8) / 16; }, [&] { return d.uniform(-1, 1); });
           const std::vector<double> want = in_double(p, in, false);
-          for (const quern_candidate& c : usable_candidates(p)) {
+          for (const quern_candidate& c : exact_candidates(p)) {
             const solution got = solve(p, in, c.algorithm, c.kernel);
             ASSERT_EQ(got.failure, "");
             for (size_t i = 0; i < want.size(); ++i) {
@@ -148,7 +148,7 @@ numbers spiced(dice& d, std::vector<float> special, int64_t every) {
 
 testing::AssertionResult all_agree_in_bits(const quern_problem& p, const operands& in) {
   const solution want = expected(p, in);
-  for (const quern_candidate& c : usable_candidates(p)) {
+  for (const quern_candidate& c : exact_candidates(p)) {
     auto result = agree(p, want, solve(p, in, c.algorithm, c.kernel),
                         [](float a, float b, size_t) { return same_bits(a, b) || (a != a && b != b); });
     if (!result) return result;
@@ -209,7 +209,7 @@ TEST(numerics, infinite_weights_beside_padding) {
     operands special(p, edge::back, spiced(d, {infinity}, 20), [] { return 1.0f; });
     std::swap(in.weights, special.weights);
     const solution want = expected(p, in);
-    for (const quern_candidate& c : usable_candidates(p)) {
+    for (const quern_candidate& c : exact_candidates(p)) {
       // These multiply the zeros of padding.
       if (std::set<std::string>{"conv_im2col", "conv_band", "conv_planar", "conv_depthwise_planar"}.count(c.algorithm))
         continue;

@@ -118,7 +118,9 @@ TEST_F(Threads, WorkersDoNotMeetInTheWorkspace) {
   quern_wish wish = wish_of(declared);
   wish.algorithm = "conv_im2col";
   const quern_problem p = conv(QUERN_NCHW, 1, 64, 96, 64);
-  const prepared one(p);
+  quern_wish alone = wish_of();
+  alone.algorithm = wish.algorithm;
+  const prepared one(p, alone);
   ASSERT_EQ(one.run(), QUERN_OK);
   prepared many(p, wish);
   ASSERT_GT(many.plan.threads, 1u);

@@ -109,7 +109,7 @@ std::string try_candidate(const quern_problem& p, const quern_wish& wish, const 
   on_real.run(real);
   const double worst = worst_ratio(p, real, on_real.plan().error_bound);
   if (!(worst <= 1)) return text("error on random data is %.3g times its bound", worst);
-  if (!exact_on_integers(p)) return "";
+  if (!exact_on_integers(p) || c.accuracy > QUERN_ACCURACY_F32) return "";
   const operands integers(p, values::integers, 4);
   const ready on_integers(p, wish, c, integers, threads);
   on_integers.run(integers);

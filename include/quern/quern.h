@@ -177,7 +177,13 @@ typedef struct quern_epilogue {
 } quern_epilogue;
 
 /* The worst error that the caller accepts, from best to worst.  e is 2^-24 for f32, s the sum over k
- * of |src| * |weights|, and k the length of that sum. */
+ * of |src| * |weights|, and k the length of that sum.
+ *
+ * F32_FAST and F32_LOOSE are Winograd's: outputs that share a tile share products, in which inputs and
+ * weights are added first.  So an infinite or NaN input makes every output that reads it infinite or NaN,
+ * and may make NaN of any other within the filter's length and the tile's (m of F(m, r), the first digit of
+ * conv_winograd_f<m><r>); an infinite or NaN weight does so to its whole output channel; and what is within a
+ * factor of about 1000 of the largest float may overflow.  Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
   QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for integers, F32_FAST for f32                            */
@@ -388,11 +394,12 @@ typedef struct quern_candidate {
   const char*    measured_by;    /* where that figure comes from; NULL: never measured              */
   quern_accuracy accuracy;       /* error class                                                     */
   int32_t        repeat;         /* QUERN_REPEAT_*                                                  */
-  double         error_bound;    /* |error| <= error_bound * sum |src| * |weights|, before epilogue */
+  double         error_bound;    /* before the epilogue: |error| <= error_bound * sum |src| * |weights|;
+                                    of F32_FAST and F32_LOOSE: <= error_bound * max |src| * sum |weights| */
   double         flops;          /* done, padding and tails included                                */
   double         bytes;          /* that must pass between memory and the core at least             */
   double         floor_percent;  /* the machine's floor for the problem (FMA and bandwidth) over
-                                    predicted_ns, times 100                                         */
+                                    predicted_ns, times 100; more where multiplications are saved   */
   uint32_t       threads;        /* worth using, at most wish.threads                               */
   uint32_t       reserved;
   quern_layout   src_layout, dst_layout; /* the problem's, or where that is QUERN_ANY the best for it */

@@ -8,6 +8,10 @@
 #include "gemm_f32.h"
 #include "vec_avx2.h"
 
+namespace quern::rows {
+extern const kernel_list winograd_f32_avx2 __attribute__((weak, visibility("hidden")));  // NULL without that family
+}
+
 QUERN_KERNELS(gemm_f32_avx2,
               {.name = "gemm_f32_6x16_avx2",
                .about = "tall tile: reads B least often; few columns",
@@ -16,8 +20,10 @@ QUERN_KERNELS(gemm_f32_avx2,
                .mr = 6,
                .nr = 16,
                .vector = 8,
+               .winograd = &winograd_f32_avx2,
                .gemm = run<vec, 6, 2>,
-               .copy = copy<vec>},
+               .copy = copy<vec>,
+               .finish = finish<vec>},
               {.name = "gemm_f32_4x24_avx2",
                .about = "wide tile: reads A least often; rows used where they lie",
                .kind = kind::gemm_f32,
@@ -25,5 +31,7 @@ QUERN_KERNELS(gemm_f32_avx2,
                .mr = 4,
                .nr = 24,
                .vector = 8,
+               .winograd = &winograd_f32_avx2,
                .gemm = run<vec, 4, 3>,
-               .copy = copy<vec>})
+               .copy = copy<vec>,
+               .finish = finish<vec>})

@@ -9,6 +9,10 @@
 #include "gemm_f32.h"
 #include "vec_avx512.h"
 
+namespace quern::rows {
+extern const kernel_list winograd_f32_avx512 __attribute__((weak, visibility("hidden")));  // NULL without that family
+}
+
 QUERN_KERNELS(gemm_f32_avx512,
               {.name = "gemm_f32_14x32_avx512",
                .about = "tall tile: reads B least often; few columns",
@@ -17,8 +21,10 @@ QUERN_KERNELS(gemm_f32_avx512,
                .mr = 14,
                .nr = 32,
                .vector = 16,
+               .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 14, 2>,
-               .copy = copy<vec>},
+               .copy = copy<vec>,
+               .finish = finish<vec>},
               {.name = "gemm_f32_8x48_avx512",
                .about = "square tile: 48, 96 or 144 columns",
                .kind = kind::gemm_f32,
@@ -26,8 +32,10 @@ QUERN_KERNELS(gemm_f32_avx512,
                .mr = 8,
                .nr = 48,
                .vector = 16,
+               .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 8, 3>,
-               .copy = copy<vec>},
+               .copy = copy<vec>,
+               .finish = finish<vec>},
               {.name = "gemm_f32_6x64_avx512",
                .about = "wide tile: reads A least often; rows used where they lie",
                .kind = kind::gemm_f32,
@@ -35,5 +43,7 @@ QUERN_KERNELS(gemm_f32_avx512,
                .mr = 6,
                .nr = 64,
                .vector = 16,
+               .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 6, 4>,
-               .copy = copy<vec>})
+               .copy = copy<vec>,
+               .finish = finish<vec>})

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: MIT
+//
+// Convolution with Winograd's minimal filtering (Lavin and Gray 2016), a group of tiles at a time: what a group
+// needs stays in L2, no whole image is ever transformed.
+//
+//   item = group, block of panels, group of tiles                           one task of the parallel_for
+//     for tile: V = transformed m + r - 1 by m + r - 1 pixels               padding is masked here
+//     for point: for panel of nr output channels: for mr of the tiles
+//       row.gemm                                                            weights pass once, in order
+//     for tile: dst = epilogue(transformed products)
+//
+// Tiles are counted over rows, interleaved images (dilation d is d by d images with pixels d apart), and batch.
+// Filters along one axis take tiles along it alone; along y the axes change places.  Where channels are not
+// densest in memory, lines of tiles go through a buffer of 16 channels in L1.
+#include "conv_winograd.h"
+
+#include "driver.h"
+#include "pixels.h"
+#include "winograd_tiling.h"
+
+namespace quern::winograd_driver {
+namespace {
+
+enum word { tile_groups, block_panels, blocks, fetch_ahead };
+
+const kernel& transforms_of(const form& f, const kernel& row) {
+  const kernel* found = row.winograd->rows;
+  while (found->mr != f.m || found->taps != f.r) ++found;
+  return *found;
+}
+
+// Channels of a pixel that the transforms take at once: as many as lie side by side in whole vectors, 0: none.
+int64_t run_of(const geometry& g, const kernel& row, int64_t channels, const int64_t* stride, int64_t block) {
+  if (channels <= 1 || (block == 1 && stride[1] == 1)) return std::max<int64_t>(channels, 1);
+  return block % row.vector == 0 && (g.groups == 1 || channels % block == 0) ? block : 0;
+}
+int64_t source_run(const geometry& g, const kernel& row) { return run_of(g, row, g.c, g.src, g.src_block); }
+int64_t destination_run(const quern_problem& p, const geometry& g, const kernel& row) {
+  const int64_t dst = run_of(g, row, g.k, g.dst, g.dst_block);
+  return p.epilogue.residual ? std::min(dst, run_of(g, row, g.k, g.residual, g.residual_block)) : dst;
+}
+bool through_buffer(const quern_problem& p, const geometry& g, const kernel& row) {
+  return !source_run(g, row) || !destination_run(p, g, row);
+}
+
+double image_bytes(const geometry& g) {
+  return 4 * double(g.n * g.groups) *
+         (double(g.in[0] * g.in[1] * g.in[2] * g.c) + double(g.out[0] * g.out[1] * g.out[2] * g.k));
+}
+
+// Core cycles of a run, on the core of tile_cycles(): products, and transforms at a price a point and vector.
+double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const blocking& b) {
+  const geometry& g = t.g;
+  const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
+  const cut groups(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups]));
+  const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
+  const cut rows(std::max<int64_t>(groups.height, 1), row.mr);
+  const double m = tiles / double(rows.tiles);
+  double group = double(panels) * tile_cycles(row, m, row.nr, double(g.c));
+  if (tail) group += tile_cycles(row, m, double(tail), double(g.c));
+  group *= double(t.points() * rows.tiles);
+  const double in = 0.9 + 0.155 * row.vector + (source_run(g, row) ? 0 : 0.35 * row.vector),
+               out = 1.3 + 0.17 * row.vector + (destination_run(p, g, row) ? 0 : 0.3 * row.vector);
+  const double vectors = in * double(up(g.c, row.vector)) * double(b.word[blocks]) + out * double(up(g.k, row.vector));
+  group += tiles * double(t.points()) * vectors;
+  return group * double(groups.tiles) * double(g.groups);
+}
+
+}  // namespace
+
+refusal refuse(const form& f, const quern_problem& p, const kernel&) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  const quern_window& w = p.window;
+  if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
+  const int64_t high = w.filter[1], wide = w.filter[2];
+  if (wide != f.r && wide != 1) return {QUERN_REASON_SHAPE, "window.filter[2]", wide, f.r};
+  if (high != f.r && (high != 1 || wide == 1)) return {QUERN_REASON_SHAPE, "window.filter[1]", high, f.r};
+  const int64_t c = p.src.size[1] / p.groups;
+  if (high == f.r && wide == f.r && (c < f.least_c || c > f.most_c))
+    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, c < f.least_c ? f.least_c : f.most_c};
+  const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
+  if (w.stride[0] != 1 && transposed) return {QUERN_REASON_SHAPE, "window.stride[0]", w.stride[0], 1};
+  if (w.stride[1] != 1 && (transposed || high > 1)) return {QUERN_REASON_SHAPE, "window.stride[1]", w.stride[1], 1};
+  if (w.stride[2] != 1 && (transposed || wide > 1)) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], 1};
+  return {};
+}
+
+blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry g = geometry_of(p);
+  const tiling t = tiling_of(f, g);
+  const weight_panels panels = {g, row.nr, row.vector, t.points()};
+  blocking b = {};
+  b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
+  // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
+  // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.
+  const int64_t l2 = int64_t(m.l2), one_tile = std::max<int64_t>(1, t.points() * (g.c + panels.columns()) * 4);
+  const int64_t weights = t.points() * g.c * panels.columns() * 4;
+  const bool resident = weights <= l2 * 5 / 8;
+  b.word[fetch_ahead] = !through_buffer(p, g, row) && image_bytes(g) > 4 * double(l2);
+  const int64_t room = resident ? l2 * 3 / 4 - weights : 4 * l2, least = up(12, row.mr) * row.mr;
+  const int64_t largest = resident && b.word[fetch_ahead] ? least : std::max(least, up(25, row.mr) * row.mr);
+  const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
+  int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
+  b.word[tile_groups] = parts, b.word[blocks] = 1;
+  b.cycles = compute_cycles(p, t, row, b);
+  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  if (b.workers > 1 && parts * g.groups < 2 * b.workers) {
+    // Smaller groups while each worker has two that fill the tile, else every worker has a share of the weights.
+    if (t.tiles * g.groups >= 2 * b.workers * least)
+      parts = up(2 * b.workers, g.groups);
+    else
+      split = std::min(std::max<int64_t>(panels.count(), 1), up(b.workers, parts * g.groups));
+  } else if (g.groups == 1) {
+    parts = up(parts, b.workers) * b.workers;
+  }
+  b.word[tile_groups] = std::clamp<int64_t>(parts, 1, std::max<int64_t>(t.tiles, 1));
+  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), split));
+  // Blocks begin where those of a blocked layout do.
+  while (b.word[block_panels] * row.nr % 16 != 0) ++b.word[block_panels];
+  b.word[blocks] = std::max<int64_t>(1, up(panels.count(), b.word[block_panels]));
+  b.cycles = compute_cycles(p, t, row, b);
+  const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
+  b.workspace_bytes =
+      sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
+  return b;
+}
+
+cost predict(const form&, const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const double image = image_bytes(geometry_of(p));
+  const double weights = double(b.packed_bytes);
+  const double traffic = (weights > double(m.l2) * 5 / 8 ? weights * double(b.word[tile_groups]) / 10 : 0) + image / 8;
+  return overlapped(row, b, traffic);
+}
+
+double error_bound(const form& f, const quern_problem& p) {
+  const geometry g = geometry_of(p);
+  const double growth = (g.filter[1] > 1 ? f.growth : 1) * (g.filter[2] > 1 ? f.growth : 1);
+  // Of a product's way: at most five roundings in each pass of a transform, one of its weight, one a channel.
+  const double n = (double(g.c) + 21) * 0x1p-24;
+  return n < 0.5 ? growth * n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
+// [group][point][panel][c][nr]
+void pack(const form& f, const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry g = geometry_of(j.problem);
+  const tiling t = tiling_of(f, g);
+  const weight_panels panels = {g, j.row.nr, j.row.vector, t.points()};
+  const float* from = static_cast<const float*>(weights);
+  float* to = reinterpret_cast<float*>(payload);
+  const int64_t base = weight_offset(g, first), ry = t.square ? f.r : 1;
+  const int64_t sy = g.weights[t.upright ? 4 : 3], sx = g.weights[t.upright ? 3 : 4];
+  for (int64_t channel = first; channel < first + count; ++channel) {
+    const int64_t k = channel % g.k, panel = k / j.row.nr, width = panels.width(panel);
+    const float* w = from + (weight_offset(g, channel) - base);
+    const bool fill = k == g.k - 1;
+    for (int64_t c = 0; c < g.c; ++c, w += g.weights[1]) {
+      double wide[most_taps][most_points];
+      for (int64_t r = 0; r < ry; ++r)
+        for (int64_t i = 0; i < t.ax; ++i) {
+          double sum = 0;
+          for (int64_t s = 0; s < f.r; ++s)
+            sum +=
+                f.matrices.g[i][s] *
+                double(
+                    w[(t.y.filter_begin + r * t.y.filter_step) * sy + (t.x.filter_begin + s * t.x.filter_step) * sx]);
+          wide[r][i] = sum;
+        }
+      for (int64_t i = 0; i < t.ay; ++i)
+        for (int64_t x = 0; x < t.ax; ++x) {
+          double sum = 0;
+          for (int64_t r = 0; r < ry; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][x];
+          float* row = to + panels.phase(channel / g.k, i * t.ax + x) + panels.panel(panel, 1) + c * width;
+          row[k % j.row.nr] = float(sum);
+          if (fill)
+            for (int64_t rest = k % j.row.nr + 1; rest < width; ++rest) row[rest] = 0.0f;
+        }
+    }
+  }
+}
+
+namespace {
+
+// What one item works on.
+struct work {
+  const form& f;
+  const job& j;
+  const execution& e;
+  const tiling& t;
+  const kernel& transforms;
+  const epilogue_f32& epilogue;
+  const sizes& s;
+  int64_t group, channel, channels;  // output channels of the block, counted in the group
+  float *v, *m, *buffer;
+};
+
+// The tiles from `index` on, below `end`, that neighbour each other along x.
+int64_t line_of(const tiling& t, const place& at, int64_t index, int64_t end) {
+  return std::min({end - index, t.count[1] - at.tile[1], buffer_tiles});
+}
+
+void transform_input(const work& w, int64_t first, int64_t last) {
+  const tiling& t = w.t;
+  const geometry& g = t.g;
+  const int64_t run = source_run(g, w.j.row), channel = w.group * g.c;
+  const float* src = static_cast<const float*>(w.e.args.src);
+  const phase ph = phase_of(g, 0);
+  for (int64_t index = first, line; index < last; index += line) {
+    const place at(t, index);
+    line = run ? 1 : line_of(t, at, index, last);
+    const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step,
+                  x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step, z = ph.d.in_begin + at.d * ph.d.in_step;
+    const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
+    const int64_t image = at.n * g.src[0] + z * g.src[2];
+    winograd_input_f32 call = {};
+    call.rows = inside ? on_image(t.y, y, t.step[0], t.ay) : 0;
+    call.matrix = w.s.v;
+    if (run) {
+      call.columns = on_image(t.x, x, t.step[1], t.ax);
+      call.src = src;
+      call.row = t.step[0] * t.src[0], call.column = t.step[1] * t.src[1];
+      for (int64_t c = 0; c < g.c; c += run) {
+        call.n = std::min(run, g.c - c);
+        call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
+        call.v = w.v + (index - first) * w.s.v_row + c;
+        w.transforms.winograd_input[t.square](call);
+      }
+      continue;
+    }
+    // The line's pixels on the image.
+    const int64_t columns = (line - 1) * t.mx + t.ax;
+    const int64_t lo = x >= 0 ? 0 : std::min(columns, up(-x, t.step[1])),
+                  hi = x >= t.x.in_size ? lo : std::clamp(up(t.x.in_size - x, t.step[1]), lo, columns);
+    for (int64_t c = 0; c < g.c; c += buffer_channels) {
+      call.n = std::min(buffer_channels, g.c - c);
+      for (int64_t r = 0; r < t.ay; ++r)
+        if (call.rows >> r & 1 && lo < hi)
+          gather(w.j.row,
+                 {.at = src + image + (y + r * t.step[0]) * t.src[0] + (x + lo * t.step[1]) * t.src[1],
+                  .count = hi - lo,
+                  .pixel = t.step[1] * t.src[1],
+                  .channel_stride = g.src[1],
+                  .block = g.src_block},
+                 {channel + c, channel + c + int64_t(call.n)}, w.buffer + (r * columns + lo) * buffer_channels,
+                 buffer_channels, 1);
+      call.src = w.buffer;
+      call.row = columns * buffer_channels, call.column = buffer_channels;
+      for (int64_t i = 0; i < line; ++i) {
+        call.columns = on_image(t.x, x + i * t.mx * t.step[1], t.step[1], t.ax);
+        call.origin = i * t.mx * buffer_channels;
+        call.v = w.v + (index - first + i) * w.s.v_row + c;
+        w.transforms.winograd_input[t.square](call);
+      }
+    }
+  }
+}
+
+// Where the image does not stay in L2, what the transforms will touch next is fetched while the products run: the
+// pixels that a group's tiles do not share with earlier ones, a row of a tile at a time.  A third to a half of
+// the time of VGG's layers with 64 and 128 channels went into waiting (Zen 5).
+class fetcher {
+ public:
+  struct image {
+    const float* base;
+    int64_t image, plane, row, pixel;  // elements from one to the next
+    range channels;                    // of a pixel
+    int64_t channel_stride, block;     // as in a tensor
+    int64_t first[2], size[2];         // the pixel of output (0, 0) along y and x, and how many there are
+  };
+
+  fetcher(const tiling& t, const image& p, int64_t first, int64_t last, int64_t calls)
+      : t_(t), p_(p), at_(t, first), segments_((last - first) * t.my), calls_(calls) {}
+
+  // What one of `calls` calls has to fetch.
+  void operator()() {
+    ++call_;
+    for (const int64_t end = segments_ * call_ / calls_; done_ < end; ++done_) {
+      const int64_t y = at_.output(t_, 0, t_.my) + p_.first[0] + row_ * t_.step[0];
+      int64_t x = at_.output(t_, 1, t_.mx) + p_.first[1];
+      if (y >= 0 && y < p_.size[0]) {
+        const float* from = p_.base + (at_.n * p_.image + at_.d * p_.plane + y * p_.row);
+        for (int64_t i = 0; i < t_.mx && x < p_.size[1]; ++i, x += t_.step[1])
+          if (x >= 0)
+            for (int64_t c = p_.channels.begin; c < p_.channels.end; c += 16)
+              __builtin_prefetch(from + (x * p_.pixel + channel_offset(c, p_.channel_stride, p_.block)), 0, 2);
+      }
+      if (++row_ == t_.my) row_ = 0, at_.next(t_);
+    }
+  }
+
+ private:
+  const tiling& t_;
+  const image p_;
+  place at_;
+  int64_t row_ = 0, done_ = 0, call_ = 0;
+  const int64_t segments_, calls_;
+};
+
+void multiply(const work& w, int64_t first, int64_t last) {
+  const int64_t tiles = last - first;
+  const kernel& row = w.j.row;
+  const geometry& g = w.t.g;
+  const weight_panels panels = {g, row.nr, row.vector, w.t.points()};
+  const gemm_tap tap = {0, 0};
+  const cut rows(tiles, row.mr);
+  gemm_f32 call = {};
+  call.k = g.c, call.taps = 1, call.tap = &tap;
+  call.lda = w.s.v_row;
+  call.out.ldc = w.s.m_row;
+  const tiling& t = w.t;
+  const int64_t calls = t.points() * up(w.channels, row.nr) * rows.tiles;
+  const phase ph = phase_of(g, 0);
+  const quern_args& args = w.e.args;
+  const bool ahead = w.j.blocks.word[fetch_ahead];
+  fetcher sources(t,
+                  {.base = static_cast<const float*>(args.src),
+                   .image = g.src[0],
+                   .plane = ph.d.in_step * g.src[2],
+                   .row = t.src[0],
+                   .pixel = t.src[1],
+                   .channels = {w.group * g.c, (w.group + 1) * g.c},
+                   .channel_stride = g.src[1],
+                   .block = g.src_block,
+                   .first = {t.y.in_begin + (t.ay - t.my) * t.step[0], t.x.in_begin + (t.ax - t.mx) * t.step[1]},
+                   .size = {t.y.in_size, t.x.in_size}},
+                  std::min(last, t.tiles - tiles), std::min(t.tiles, last + tiles), calls);
+  const int64_t channel = w.group * g.k + w.channel;
+  fetcher destinations(t,
+                       {.base = static_cast<const float*>(args.dst),
+                        .image = g.dst[0],
+                        .plane = g.dst[2],
+                        .row = t.dst[0],
+                        .pixel = t.dst[1],
+                        .channels = {channel, channel + w.channels},
+                        .channel_stride = g.dst[1],
+                        .block = g.dst_block,
+                        .first = {0, 0},
+                        .size = {t.y.out_count, t.x.out_count}},
+                       first, last, calls);
+  for (int64_t point = 0; point < t.points(); ++point)
+    for (int64_t k = 0; k < w.channels; k += row.nr) {
+      const int64_t panel = (w.channel + k) / row.nr;
+      // Whole vectors: the weights of the missing channels are zeros.
+      call.n = call.ldb = panels.width(panel);
+      call.b = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, point) + panels.panel(panel, 1);
+      for (int64_t i = 0; i < rows.tiles; ++i) {
+        if (ahead) sources(), destinations();
+        call.m = rows.rows(i);
+        call.a = w.v + point * w.s.v + rows.begin(i) * w.s.v_row;
+        call.out.c = w.m + point * w.s.m + rows.begin(i) * w.s.m_row + k;
+        row.gemm(call);
+      }
+    }
+}
+
+void transform_output(const work& w, int64_t first, int64_t last) {
+  const tiling& t = w.t;
+  const geometry& g = t.g;
+  const int64_t run = destination_run(w.j.problem, g, w.j.row);
+  const phase ph = phase_of(g, 0);
+  const int64_t channel = w.group * g.k + w.channel;
+  float* const dst = static_cast<float*>(w.e.args.dst);
+  const float* const residual = static_cast<const float*>(w.e.args.residual);
+  // From pixel to pixel along x and y.
+  const int64_t out_x = t.step[1] * t.x.out_step, out_y = t.step[0] * t.y.out_step;
+  for (int64_t index = first, line; index < last; index += line) {
+    const place at(t, index);
+    line = run ? 1 : line_of(t, at, index, last);
+    const int64_t y = at.output(t, 0, t.my), x = at.output(t, 1, t.mx);
+    const auto offset = [&](const int64_t* stride, const int64_t* plane) {
+      return at.n * stride[0] + (ph.d.out_begin + at.d * ph.d.out_step) * stride[2] +
+             (t.y.out_begin + y * t.y.out_step) * plane[0] + (t.x.out_begin + x * t.x.out_step) * plane[1];
+    };
+    const int64_t to = offset(g.dst, t.dst), from = w.epilogue.residual ? offset(g.residual, t.residual) : 0;
+    const int64_t columns = outputs(t.x, x, t.step[1], line * t.mx);
+    winograd_output_f32 call = {};
+    call.rows = outputs(t.y, y, t.step[0], t.my);
+    call.matrix = w.s.m;
+    call.out.epilogue = &w.epilogue;
+    call.finish = w.j.row.finish;
+    if (call.rows == 0 || columns == 0) continue;
+    if (run) {
+      call.columns = columns;
+      call.out.ldc = out_x * t.dst[1], call.dst_row = out_y * t.dst[0];
+      call.out.ldr = out_x * t.residual[1], call.residual_row = out_y * t.residual[0];
+      for (int64_t c = 0; c < w.channels; c += run) {
+        call.n = std::min(run, w.channels - c);
+        call.m = w.m + (index - first) * w.s.m_row + c;
+        call.out.c = dst + to + g.dst_channel(channel + c);
+        call.out.channel = channel + c;
+        if (w.epilogue.residual) call.out.residual = residual + from + g.residual_channel(channel + c);
+        w.transforms.winograd_output[t.square](call);
+      }
+      continue;
+    }
+    float* const addend = w.buffer + w.s.buffer;
+    for (int64_t c = 0; c < w.channels; c += buffer_channels) {
+      call.n = std::min(buffer_channels, w.channels - c);
+      const range channels = {channel + c, channel + c + int64_t(call.n)};
+      for (int64_t r = 0; w.epilogue.residual && r < int64_t(call.rows); ++r)
+        gather(w.j.row,
+               {.at = residual + from + r * out_y * t.residual[0],
+                .count = columns,
+                .pixel = out_x * t.residual[1],
+                .channel_stride = g.residual[1],
+                .block = g.residual_block},
+               channels, addend + r * columns * buffer_channels, buffer_channels, 1);
+      call.out.ldc = call.out.ldr = buffer_channels;
+      call.dst_row = call.residual_row = columns * buffer_channels;
+      call.out.channel = channel + c;
+      for (int64_t i = 0; i * t.mx < columns; ++i) {
+        call.columns = std::min(t.mx, columns - i * t.mx);
+        call.m = w.m + (index - first + i) * w.s.m_row + c;
+        call.out.c = w.buffer + i * t.mx * buffer_channels;
+        call.out.residual = addend + i * t.mx * buffer_channels;
+        w.transforms.winograd_output[t.square](call);
+      }
+      for (int64_t r = 0; r < int64_t(call.rows); ++r)
+        scatter(w.j.row, w.buffer + r * columns * buffer_channels, buffer_channels, 1, channels,
+                {.at = dst + to + r * out_y * t.dst[0],
+                 .count = columns,
+                 .pixel = out_x * t.dst[1],
+                 .channel_stride = g.dst[1],
+                 .block = g.dst_block});
+    }
+  }
+}
+
+}  // namespace
+
+void run(const form& f, const job& j, const execution& e) {
+  const geometry g = geometry_of(j.problem);
+  const tiling t = tiling_of(f, g);
+  const weight_panels panels = {g, j.row.nr, j.row.vector, t.points()};
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const kernel& transforms = transforms_of(f, j.row);
+  const int64_t* word = j.blocks.word;
+  if (t.tiles == 0 || g.k == 0) return;
+  const cut groups(t.tiles, up(t.tiles, word[tile_groups]));
+  const sizes s(t, j.row, panels, groups.rows(0), word[block_panels], through_buffer(j.problem, g, j.row));
+  for_each_item(j, e, g.groups * word[blocks] * groups.tiles, [&](int64_t item, char* workspace) {
+    const int64_t index = item % groups.tiles, block = item / groups.tiles % word[blocks];
+    float* v = reinterpret_cast<float*>(workspace);
+    const int64_t channel = block * word[block_panels] * j.row.nr;
+    const work w = {f,
+                    j,
+                    e,
+                    t,
+                    transforms,
+                    epilogue,
+                    s,
+                    item / groups.tiles / word[blocks],
+                    channel,
+                    std::min(word[block_panels] * j.row.nr, g.k - channel),
+                    v,
+                    v + t.points() * s.v,
+                    v + t.points() * (s.v + s.m)};
+    const int64_t first = groups.begin(index), last = first + groups.rows(index);
+    transform_input(w, first, last);
+    multiply(w, first, last);
+    transform_output(w, first, last);
+  });
+}
+
+}  // namespace quern::winograd_driver

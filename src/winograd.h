@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+//
+// Winograd's transforms, once, over a vector type; the contracts are winograd_input_f32 and winograd_output_f32
+// in kernel.h, the matrices and their points winograd_points.h.
+//
+// A tile of W channels goes down its columns and then along its rows; what lies between is a buffer of at most
+// 64 vectors in L1.  Points come in pairs +p and -p, whose even and odd halves are shared: six points cost 12
+// operations a vector, eight 26.  Every ISA does the same operations in the same order.
+#pragma once
+
+#include "kernel.h"
+#include "winograd_points.h"
+
+namespace quern {
+namespace {
+
+// o = B^T d.  Points without infinity are a row less of the same matrix: 5 of 6, 7 of 8.
+template <int A, class V>
+[[gnu::always_inline]] inline void input_line(const V* d, V* o) {
+  if constexpr (A == 1) {
+    o[0] = d[0];
+  } else if constexpr (A == 4) {
+    o[0] = d[0] - d[2], o[1] = d[1] + d[2], o[2] = d[2] - d[1], o[3] = d[3] - d[1];
+  } else if constexpr (A == 5 || A == 6) {
+    const V p = V::set1(float(half_root2)), q = V::set1(float(root2));
+    const V even1 = V::fnma(V::set1(2), d[2], d[4]), odd1 = V::fnma(V::set1(2), d[1], d[3]);
+    const V even2 = V::fnma(V::set1(0.5f), d[2], d[4]), odd2 = V::fnma(V::set1(0.5f), d[1], d[3]);
+    o[0] = V::fnma(V::set1(2.5f), d[2], d[0] + d[4]);
+    o[1] = V::fma(p, odd1, even1), o[2] = V::fnma(p, odd1, even1);
+    o[3] = V::fma(q, odd2, even2), o[4] = V::fnma(q, odd2, even2);
+    if constexpr (A == 6) o[5] = V::fnma(V::set1(2.5f), d[3], d[1] + d[5]);
+  } else {
+    static_assert(A == 8);
+    const V two = V::set1(2), half = V::set1(0.5f), five_halves = V::set1(2.5f);
+    const auto pair = [&](int i, V even, V odd) { o[i] = even + odd, o[i + 1] = even - odd; };
+    o[0] = V::fma(V::set1(5.25f), d[4] - d[2], d[0] - d[6]);
+    pair(1, V::fnma(V::set1(4.25f), d[4], d[2] + d[6]), V::fnma(V::set1(4.25f), d[3], d[1] + d[5]));
+    pair(3, V::fnma(V::set1(1.25f), d[4], V::fma(V::set1(0.25f), d[2], d[6])),
+         V::fnma(five_halves, d[3], V::fma(half, d[1], two * d[5])));
+    pair(5, V::fnma(V::set1(5), d[4], V::fma(V::set1(4), d[2], d[6])),
+         V::fnma(five_halves, d[3], V::fma(two, d[1], half * d[5])));
+    o[7] = V::fma(V::set1(5.25f), d[3] - d[5], d[7] - d[1]);
+  }
+}
+
+// x times a power of a point, and that plus y; points 1 take no multiplication.
+template <int A, class V>
+[[gnu::always_inline]] inline V times(int pair, int power, V x) {
+  const double p = point_power(A, pair, power);
+  return p == 1 ? x : x * V::set1(float(p));
+}
+template <int A, class V>
+[[gnu::always_inline]] inline V times(int pair, int power, V x, V y) {
+  const double p = point_power(A, pair, power);
+  return p == 1 ? x + y : V::fma(V::set1(float(p)), x, y);
+}
+
+// y = A^T m: output j sums m times the j-th power of each point, and the last one takes infinity.
+template <int A, int M, class V>
+[[gnu::always_inline]] inline void output_line(const V* m, V* y) {
+  if constexpr (A == 1) {
+    y[0] = m[0];
+  } else {
+    constexpr int pairs = (A - 1) / 2;
+    constexpr bool infinity = A % 2 == 0;
+    V sum[pairs], difference[pairs];
+    QUERN_UNROLL for (int i = 0; i < pairs; ++i) sum[i] = m[2 * i + 1] + m[2 * i + 2],
+                                                 difference[i] = m[2 * i + 1] - m[2 * i + 2];
+    y[0] = m[0];
+    QUERN_UNROLL for (int i = 0; i < pairs; ++i) y[0] = y[0] + sum[i];
+    QUERN_UNROLL for (int j = 1; j < M; ++j) {
+      const V* half = j % 2 ? difference : sum;
+      const bool last = infinity && j == M - 1;
+      V value = last ? m[A - 1] : times<A, V>(0, j, half[0]);
+      QUERN_UNROLL for (int i = last ? 0 : 1; i < pairs; ++i) value = times<A, V>(i, j, half[i], value);
+      y[j] = value;
+    }
+  }
+}
+
+// Channels [c, c + count) of a tile.  EDGE: pixels may be missing, and channels.  What the loops need is copied from
+// the call first: a vector store may change any memory.
+template <class V, int AY, int AX, bool EDGE>
+[[gnu::always_inline]] inline void input_tile(const winograd_input_f32& t, size_t c, size_t count) {
+  constexpr int W = V::width;
+  const float* const src = t.src;
+  const ptrdiff_t row = t.row, column = t.column;
+  ptrdiff_t at = t.origin + static_cast<ptrdiff_t>(c);
+  const size_t matrix = t.matrix;
+  float* v = t.v + c;
+  const uint32_t rows = t.rows, columns = t.columns;
+  const auto load = [&](int y, int x) __attribute__((always_inline)) {
+    if (EDGE && !(rows >> y & columns >> x & 1)) return V::zero();
+    const float* p = src + (at + y * row);
+    return EDGE ? V::load_part(p, count) : V::load(p);
+  };
+  if constexpr (AY == 1) {
+    V d[AX], o[AX];
+    QUERN_UNROLL for (int x = 0; x < AX; ++x, at += column) d[x] = load(0, x);
+    input_line<AX>(d, o);
+    QUERN_UNROLL for (int x = 0; x < AX; ++x) o[x].store(v + x * matrix);
+  } else {
+    alignas(64) float between[AY * AX * W];
+    for (int x = 0; x < AX; ++x, at += column) {
+      V d[AY], o[AY];
+      QUERN_UNROLL for (int y = 0; y < AY; ++y) d[y] = load(y, x);
+      input_line<AY>(d, o);
+      QUERN_UNROLL for (int y = 0; y < AY; ++y) o[y].store(between + (y * AX + x) * W);
+    }
+    for (int y = 0; y < AY; ++y, v += AX * matrix) {
+      V d[AX], o[AX];
+      QUERN_UNROLL for (int x = 0; x < AX; ++x) d[x] = V::load(between + (y * AX + x) * W);
+      input_line<AX>(d, o);
+      QUERN_UNROLL for (int x = 0; x < AX; ++x) o[x].store(v + x * matrix);
+    }
+  }
+}
+
+template <class V, int AY, int AX>
+void input(const winograd_input_f32& t) {
+  constexpr size_t W = V::width;
+  size_t c = 0;
+  if (t.rows == (1u << AY) - 1 && t.columns == (1u << AX) - 1)
+    for (; c + W <= t.n; c += W) input_tile<V, AY, AX, false>(t, c, W);
+  for (; c < t.n; c += W) input_tile<V, AY, AX, true>(t, c, t.n - c < W ? t.n - c : W);
+}
+
+template <class V, int AY, int MY, int AX, int MX>
+void output(const winograd_output_f32& call) {
+  constexpr size_t W = V::width;
+  const winograd_output_f32 t = call;
+  const epilogue_f32& e = *t.out.epilogue;
+  const float* const biases = e.clamp_only ? e.bias : nullptr;
+  const bool clamp_only = e.clamp_only;
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  for (size_t c = 0; c < t.n; c += W) {
+    const size_t count = t.n - c < W ? t.n - c : W;
+    const bool simple = clamp_only && count == W;
+    const V bias = simple && biases ? V::load(biases + t.out.channel + c) : V::set1(-0.0f);
+    // Rows of M are padded to whole vectors.
+    const float* m = t.m + c;
+    alignas(64) float between[MY * AX * W];
+    if constexpr (AY > 1) {
+      for (int x = 0; x < AX; ++x, m += t.matrix) {
+        V d[AY], o[MY];
+        QUERN_UNROLL for (int y = 0; y < AY; ++y) d[y] = V::load(m + y * AX * t.matrix);
+        output_line<AY, MY>(d, o);
+        QUERN_UNROLL for (int y = 0; y < MY; ++y) o[y].store(between + (y * AX + x) * W);
+      }
+    }
+    output_f32 out = t.out;
+    out.c += c, out.channel += c;
+    if (out.residual) out.residual += c;
+    for (size_t y = 0; y < t.rows; ++y, out.c += t.dst_row) {
+      V d[AX], o[MX];
+      QUERN_UNROLL for (int x = 0; x < AX; ++x) d[x] =
+          AY > 1 ? V::load(between + (y * AX + x) * W) : V::load(m + x * t.matrix);
+      output_line<AX, MX>(d, o);
+      if (simple) {
+        QUERN_UNROLL for (int x = 0; x < MX; ++x) {
+          if (static_cast<size_t>(x) < t.columns)
+            V::min(upper, V::max(lower, o[x] + bias)).store(out.c + static_cast<size_t>(x) * out.ldc);
+        }
+      } else {
+        alignas(64) float row[MX * W];
+        QUERN_UNROLL for (int x = 0; x < MX; ++x) o[x].store(row + x * W);
+        const output_f32 line = out;
+        t.finish(line, t.columns, count, row, W);
+        if (out.residual) out.residual += t.residual_row;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quern

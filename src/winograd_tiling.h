@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+//
+// The tiles of a Winograd problem, where they lie, and what a group of them takes in memory.
+#pragma once
+
+#include <algorithm>
+
+#include "conv_winograd.h"
+#include "geometry.h"
+#include "weights.h"
+
+namespace quern::winograd_driver {
+
+constexpr int64_t buffer_channels = 16, buffer_tiles = 8;  // of a line of tiles between layouts
+
+// A walk of tiles along two axes: x is the transformed one, y the other or also transformed.
+struct tiling {
+  const geometry& g;
+  bool square, upright;  // both axes; y and x are the problem's w and h
+  axis y, x;
+  int64_t d_out;
+  int64_t src[2], dst[2], residual[2];  // strides along y, x
+  int64_t my, mx, ay, ax;
+  int64_t step[2];    // pixels from one of a tile to the next, along y and x
+  int64_t images[2];  // interleaved ones
+  int64_t count[2];   // tiles of one of those
+  int64_t tiles;
+
+  int64_t points() const { return ay * ax; }
+};
+
+inline tiling tiling_of(const form& f, const geometry& g) {
+  const phase ph = phase_of(g, 0);
+  const bool upright = g.filter[2] == 1 && g.filter[1] > 1;
+  const int iy = upright ? 4 : 3, ix = upright ? 3 : 4;
+  tiling t = {.g = g,
+              .square = g.filter[1] > 1 && g.filter[2] > 1,
+              .upright = upright,
+              .y = upright ? ph.w : ph.h,
+              .x = upright ? ph.h : ph.w,
+              .d_out = ph.d.out_count,
+              .src = {g.src[iy], g.src[ix]},
+              .dst = {g.dst[iy], g.dst[ix]},
+              .residual = {g.residual[iy], g.residual[ix]}};
+  t.mx = f.m, t.ax = f.m + f.r - 1;
+  t.my = t.square ? t.mx : 1, t.ay = t.square ? t.ax : 1;
+  const auto split = [&](int i, const axis& a, bool transformed, int64_t m) {
+    t.step[i] = transformed ? a.tap_step : 1;
+    t.images[i] = std::clamp<int64_t>(a.out_count, 1, t.step[i]);
+    t.count[i] = up(up(a.out_count, t.images[i]), m);
+  };
+  split(0, t.y, t.square, t.my), split(1, t.x, true, t.mx);
+  t.tiles = g.n * t.d_out * t.images[0] * t.images[1] * t.count[0] * t.count[1];
+  return t;
+}
+
+// Where one tile is.
+struct place {
+  int64_t n, d;
+  int64_t image[2], tile[2];
+
+  place(const tiling& t, int64_t index) {
+    for (int i = 1; i >= 0; --i) tile[i] = index % t.count[i], index /= t.count[i];
+    for (int i = 1; i >= 0; --i) image[i] = index % t.images[i], index /= t.images[i];
+    d = index % t.d_out, n = index / t.d_out;
+  }
+  void next(const tiling& t) {
+    if (++tile[1] < t.count[1]) return;
+    tile[1] = 0;
+    if (++tile[0] < t.count[0]) return;
+    tile[0] = 0;
+    if (++image[1] < t.images[1]) return;
+    image[1] = 0;
+    if (++image[0] < t.images[0]) return;
+    image[0] = 0;
+    if (++d < t.d_out) return;
+    d = 0, ++n;
+  }
+  // The first output along an axis.
+  int64_t output(const tiling& t, int i, int64_t m) const { return image[i] + tile[i] * m * t.step[i]; }
+};
+
+// How many of a tile's m outputs from `first` on there are.
+inline int64_t outputs(const axis& a, int64_t first, int64_t step, int64_t m) {
+  return std::clamp<int64_t>(up(std::max<int64_t>(a.out_count - first, 0), step), 0, m);
+}
+
+// Bit i: input first + i * step lies on the image.
+inline uint32_t on_image(const axis& a, int64_t first, int64_t step, int64_t count) {
+  uint32_t bits = 0;
+  for (int64_t i = 0; i < count; ++i) bits |= uint32_t(first + i * step >= 0 && first + i * step < a.in_size) << i;
+  return bits;
+}
+
+// Rows a multiple of 1 KiB apart would share a few sets of L1: they get a line in between.
+inline int64_t padded(int64_t channels, int64_t vector) {
+  const int64_t whole = up(channels, vector) * vector;
+  return whole % 256 == 0 && whole > 0 ? whole + 16 : whole;
+}
+
+// Floats of a group's products, before and after, and of the buffers between layouts.
+struct sizes {
+  int64_t tiles, v_row, v, m_row, m, buffer;  // floats; of v and m from point to point
+  int64_t buffers;
+  sizes(const tiling& t, const kernel& row, const weight_panels& panels, int64_t group_tiles, int64_t panel_count,
+        bool through_buffer)
+      : tiles(group_tiles),
+        v_row(padded(t.g.c, row.vector)),
+        v(tiles * v_row + 16),
+        m_row(padded(std::min(panel_count * row.nr, panels.columns()), row.vector)),
+        m(tiles * m_row + 16),
+        buffer(through_buffer ? t.ay * ((buffer_tiles - 1) * t.mx + t.ax) * buffer_channels : 0),
+        buffers(through_buffer ? 2 : 0) {}
+  uint64_t bytes(int64_t points) const {
+    return uint64_t(up((points * (v + m) + buffers * buffer) * 4, QUERN_ALIGN) * QUERN_ALIGN);
+  }
+};
+
+}  // namespace quern::winograd_driver

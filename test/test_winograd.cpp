@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: MIT
+//
+// Winograd: the matrices in exact arithmetic, every transform of the table against them, the algorithms against
+// the reference between guard pages, the error that they state, their class, and what NaN and infinity do.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "fuzz.h"
+#include "registry.h"
+#include "shapes.h"
+#include "tile_activation.h"
+#include "winograd_points.h"
+
+namespace quern::test {
+namespace {
+
+// ---- The matrices -----------------------------------------------------------------------------------------
+
+// (p + r sqrt 2) / q
+struct exact {
+  int64_t p = 0, r = 0, q = 1;
+
+  exact(int64_t p_ = 0, int64_t r_ = 0, int64_t q_ = 1) : p(p_), r(r_), q(q_) {
+    const int64_t d = std::gcd(std::gcd(p, r), q) * (q < 0 ? -1 : 1);
+    if (d) p /= d, r /= d, q /= d;
+  }
+  friend exact operator+(exact a, exact b) { return {a.p * b.q + b.p * a.q, a.r * b.q + b.r * a.q, a.q * b.q}; }
+  friend exact operator-(exact a, exact b) { return a + exact(-1) * b; }
+  friend exact operator*(exact a, exact b) { return {a.p * b.p + 2 * a.r * b.r, a.p * b.r + a.r * b.p, a.q * b.q}; }
+  friend exact operator/(exact a, exact b) { return a * exact(b.p * b.q, -b.r * b.q, b.p * b.p - 2 * b.r * b.r); }
+  bool operator==(const exact&) const = default;
+  double value() const { return (double(p) + double(r) * std::sqrt(2.0)) / double(q); }
+};
+
+struct exact_matrices {
+  int m, r, a;
+  exact g[most_points][most_taps], at[most_points][most_points], bt[most_points][most_points];
+
+  exact_matrices(int m_, int r_) : m(m_), r(r_), a(m + r - 1) {
+    const std::vector<exact> integers = {0, 1, -1}, roots = {0, {0, 1, 2}, {0, -1, 2}, {0, 1}, {0, -1}},
+                             halves = {0, 1, -1, 2, -2, {1, 0, 2}, {-1, 0, 2}};
+    const std::vector<exact>& point = a <= 4 ? integers : a <= 6 ? roots : halves;
+    const int finite = int(point.size());
+    for (int i = 0; i < a; ++i) {
+      const bool infinite = i == finite;
+      std::vector<exact> poly = {1};
+      exact scale = 1;
+      for (int j = 0; j < finite; ++j) {
+        if (j == i) continue;
+        poly.insert(poly.begin(), 0);
+        for (size_t k = 0; k + 1 < poly.size(); ++k) poly[k] = poly[k] - point[size_t(j)] * poly[k + 1];
+        if (!infinite) scale = scale * (point[size_t(i)] - point[size_t(j)]);
+      }
+      const exact sign = i == 0 && scale.value() < 0 ? -1 : 1;
+      for (size_t k = 0; k < poly.size(); ++k) bt[i][k] = sign * poly[k];
+      exact power = 1;
+      for (int k = 0; k < std::max(m, r); ++k) {
+        if (k < r) g[i][k] = infinite ? exact(k == r - 1) : sign * power / scale;
+        if (k < m) at[k][i] = infinite ? exact(k == m - 1) : power;
+        if (!infinite) power = power * point[size_t(i)];
+      }
+    }
+  }
+};
+
+std::vector<const kernel*> transforms() {
+  std::vector<const kernel*> list;
+  for (size_t i = 0; i < kernel_count(); ++i)
+    if (kernel_at(i).kind == kind::winograd_f32) list.push_back(&kernel_at(i));
+  return list;
+}
+
+// Output y of the form, from inputs d and a filter g, is the sum of d[y + k] g[k]: for all of both, exactly.
+TEST(winograd, the_matrices_are_a_convolution_in_exact_arithmetic) {
+  for (const kernel* row : transforms()) {
+    const exact_matrices e(row->mr, row->taps);
+    const winograd_matrices w(row->mr, row->taps);
+    for (int y = 0; y < e.m; ++y)
+      for (int k = 0; k < e.r; ++k)
+        for (int x = 0; x < e.a; ++x) {
+          exact sum = 0;
+          for (int i = 0; i < e.a; ++i) sum = sum + e.at[y][i] * e.g[i][k] * e.bt[i][x];
+          ASSERT_TRUE(sum == exact(x == y + k)) << row->name << " " << y << " " << k << " " << x;
+        }
+    for (int i = 0; i < e.a; ++i) {
+      for (int k = 0; k < e.r; ++k) EXPECT_NEAR(w.g[i][k], e.g[i][k].value(), 1e-15) << row->name;
+      for (int k = 0; k < e.m; ++k) EXPECT_NEAR(w.at[k][i], e.at[k][i].value(), 4e-15) << row->name;
+      for (int k = 0; k < e.a; ++k) EXPECT_NEAR(w.bt[i][k], e.bt[i][k].value(), 4e-15) << row->name;
+    }
+  }
+}
+
+// ---- The transforms alone ---------------------------------------------------------------------------------
+
+class winograd_rows : public testing::TestWithParam<const kernel*> {
+ protected:
+  void SetUp() override {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu;
+    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
+    if (row().isa & ~cpu.isa) GTEST_SKIP() << row().name << " does not run here";
+  }
+  const kernel& row() const { return *GetParam(); }
+  std::vector<size_t> channels() const {
+    const size_t w = static_cast<size_t>(row().vector);
+    return {1, w - 1, w, w + 1, 2 * w + 3};
+  }
+  dice dice_{1};
+};
+
+TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
+  const winograd_matrices w(row().mr, row().taps);
+  const size_t width = static_cast<size_t>(row().vector);
+  for (const bool square : {false, true})
+    for (const size_t n : channels())
+      for (int round = 0; round < 12; ++round) {
+        const int ay = square ? w.a : 1, ax = w.a;
+        const edge side = round % 2 ? edge::front : edge::back;
+        // The rows and columns on the image, in memory that holds no other; sometimes none.
+        const int64_t y0 = round < 4 ? 0 : dice_.from(0, ay - 1), y1 = round < 4 ? ay : dice_.from(y0, ay);
+        const int64_t x0 = round < 4 ? 0 : dice_.from(0, ax - 1), x1 = round < 4 ? ax : dice_.from(x0, ax);
+        const int64_t column = static_cast<int64_t>(n) + dice_.from(0, 2), line = column * ax + dice_.from(0, 3);
+        const int64_t size = y1 > y0 && x1 > x0 ? (y1 - y0 - 1) * line + (x1 - x0 - 1) * column + int64_t(n) : 0;
+        guarded<float> src(static_cast<size_t>(size), side);
+        for (float& x : src) x = dice_.uniform(-1, 1);
+        src.protect();
+        const size_t whole = (n + width - 1) / width * width, matrix = whole + 16;
+        guarded<float> v(static_cast<size_t>(ay * ax - 1) * matrix + whole, side);
+        winograd_input_f32 call = {};
+        call.n = n;
+        for (int64_t y = y0; y < y1; ++y) call.rows |= 1u << y;
+        for (int64_t x = x0; x < x1; ++x) call.columns |= 1u << x;
+        call.src = src.data(), call.origin = -y0 * line - x0 * column, call.row = line, call.column = column;
+        call.v = v.data(), call.matrix = matrix;
+        row().winograd_input[square](call);
+        for (int i = 0; i < ay; ++i)
+          for (int j = 0; j < ax; ++j)
+            for (size_t c = 0; c < whole; ++c) {
+              double want = 0, magnitude = 0;
+              for (int64_t y = y0; y < y1 && c < n; ++y)
+                for (int64_t x = x0; x < x1; ++x) {
+                  const double term = (square ? w.bt[i][y] : 1) * w.bt[j][x] *
+                                      double(src[static_cast<size_t>((y - y0) * line + (x - x0) * column) + c]);
+                  want += term, magnitude += std::fabs(term);
+                }
+              ASSERT_NEAR(v[static_cast<size_t>(i * ax + j) * matrix + c], want, 10 * 0x1p-24 * magnitude)
+                  << row().name << " square " << square << " n " << n << " point " << i << " " << j << " channel " << c;
+            }
+        ASSERT_TRUE(v.intact());
+      }
+}
+
+TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
+  const winograd_matrices w(row().mr, row().taps);
+  const size_t width = static_cast<size_t>(row().vector);
+  const kernel* gemm = nullptr;
+  for (size_t i = 0; i < kernel_count(); ++i)
+    if (kernel_at(i).kind == kind::gemm_f32 && kernel_at(i).isa == row().isa) gemm = &kernel_at(i);
+  ASSERT_NE(gemm, nullptr);
+  for (const bool square : {false, true})
+    for (const size_t n : channels())
+      for (int round = 0; round < 12; ++round) {
+        const int ay = square ? w.a : 1, ax = w.a;
+        const edge side = round % 2 ? edge::front : edge::back;
+        const size_t whole = (n + width - 1) / width * width, matrix = whole + 16;
+        guarded<float> m(static_cast<size_t>(ay * ax - 1) * matrix + whole, side);
+        for (float& x : m) x = dice_.uniform(-1, 1);
+        m.protect();
+        winograd_output_f32 call = {};
+        call.n = n, call.m = m.data(), call.matrix = matrix;
+        call.rows = static_cast<size_t>(square ? dice_.from(1, w.m) : 1);
+        call.columns = static_cast<size_t>(dice_.from(1, w.m));
+        const size_t pixel = n + static_cast<size_t>(dice_.from(0, 2));
+        call.out.ldc = call.out.ldr = pixel;
+        call.dst_row = call.residual_row = pixel * call.columns + static_cast<size_t>(dice_.from(0, 2));
+        const size_t size = (call.rows - 1) * call.dst_row + (call.columns - 1) * pixel + n;
+        guarded<float> dst(size, side), residual(size, side), bias(n + 2, side);
+        constexpr float canary = -77.25f;
+        std::fill(dst.begin(), dst.end(), canary);
+        for (float& x : residual) x = dice_.uniform(-1, 1);
+        for (float& x : bias) x = dice_.uniform(-1, 1);
+        epilogue_f32 e = plain_epilogue(QUERN_RELU, 0, 0);
+        e.bias = bias.data();
+        e.clamp_only = round % 3 != 0;
+        e.lower = 0, e.upper = std::numeric_limits<float>::infinity();
+        if (!e.clamp_only) e.residual = QUERN_RESIDUAL_BEFORE;
+        call.out.epilogue = &e, call.out.channel = 2;
+        call.out.c = dst.data(), call.out.residual = e.residual ? residual.data() : nullptr;
+        call.finish = gemm->finish;
+        row().winograd_output[square](call);
+        for (size_t at = 0; at < size; ++at) {
+          const size_t y = at / call.dst_row, x = at % call.dst_row / pixel, c = at % call.dst_row % pixel;
+          double want = canary, magnitude = 0;
+          if (x < call.columns && c < n) {
+            want = bias[2 + c] + (e.residual ? residual[at] : 0);
+            magnitude = 2;
+            for (int i = 0; i < ay; ++i)
+              for (int j = 0; j < ax; ++j) {
+                const double term =
+                    (square ? w.at[y][i] : 1) * w.at[x][j] * double(m[static_cast<size_t>(i * ax + j) * matrix + c]);
+                want += term, magnitude += std::fabs(term);
+              }
+            want = std::max(want, 0.0);
+          }
+          ASSERT_NEAR(dst[at], want, 12 * 0x1p-24 * magnitude)
+              << row().name << " square " << square << " n " << n << ": " << y << " " << x << " " << c;
+        }
+        ASSERT_TRUE(dst.intact());
+      }
+}
+
+// A build of one operator or ISA may have none.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(winograd_rows);
+INSTANTIATE_TEST_SUITE_P(rows, winograd_rows, testing::ValuesIn(transforms()),
+                         [](const testing::TestParamInfo<const kernel*>& i) { return std::string(i.param->name); });
+
+// ---- The algorithms ---------------------------------------------------------------------------------------
+
+std::vector<quern_candidate> winograd_candidates(quern_problem p) {
+  std::vector<quern_candidate> list = usable_candidates(p);
+  std::erase_if(list, [](const quern_candidate& c) { return strncmp(c.algorithm, "conv_winograd", 13) != 0; });
+  return list;
+}
+
+struct filter_size {
+  int64_t r, s;
+};
+
+// Random problems that some form takes: any image, padding, dilation, groups, batch, strides and epilogue.
+quern_problem random_winograd(dice& d) {
+  static constexpr filter_size filters[] = {{3, 3}, {3, 3}, {3, 3}, {1, 3}, {3, 1},
+                                            {5, 5}, {1, 5}, {5, 1}, {1, 7}, {7, 1}};
+  for (;;) {
+    const auto [r, s] = d.of(filters);
+    shape f = {.op = d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
+    f.n = d.one_in(3) ? d.from(2, 3) : 1, f.groups = d.one_in(4) ? d.from(2, 3) : 1;
+    f.c = d.from(1, 36), f.k = d.from(1, 70);
+    f.image[1] = d.from(1, 17), f.image[2] = d.from(1, 17);
+    f.filter[1] = r, f.filter[2] = s;
+    for (int i = 1; i < 3; ++i) {
+      f.dilation[i] = d.one_in(4) ? d.from(2, 5) : 1;
+      const int64_t reach = (f.filter[i] - 1) * f.dilation[i];
+      f.begin[i] = d.from(0, reach), f.end[i] = d.from(0, reach);
+      if (f.filter[i] == 1 && f.op == QUERN_CONV) f.stride[i] = d.from(1, 2);
+    }
+    if (f.op == QUERN_CONV && d.one_in(4))
+      f.image[0] = d.from(1, 3), f.begin[0] = d.from(0, 1), f.stride[0] = d.from(1, 2);
+    quern_problem p = problem_of(f, d.of(layouts), d.of(layouts));
+    p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+    set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK || direct_flops(p) > 4e6) continue;
+    random_strides(p, d);
+    if (quern_problem_complete(&p, &p, nullptr) == QUERN_OK && !winograd_candidates(p).empty()) return p;
+  }
+}
+
+// F(2, 3) has weights that are quarters of integers: exact.  The others round; a wrong index is off by one and more.
+TEST(winograd, agrees_with_the_reference_between_guard_pages) {
+  for (uint32_t first = seed(), i = 0; i < 250; ++i) {
+    dice d(first + i);
+    const quern_problem p = random_winograd(d);
+    way how;
+    how.side = d.one_in(3) ? edge::front : edge::back;
+    how.small_caches = d.one_in(2);
+    how.in_place = p.epilogue.residual && !memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) && d.one_in(2);
+    how.threads = d.one_in(2) ? 1 : static_cast<uint32_t>(d.from(2, 5));
+    how.parallel_for = [](void*, size_t count, void (*task)(void*, size_t), void* arg) {
+      while (count-- > 0) task(arg, count);
+    };
+    const operands in = small_integers(p, how.side, d);
+    const solution want = expected(p, in);
+    const float loose = 2e-5f * 16 * static_cast<float>(sum_length(p) + 4) * (p.epilogue.scale ? 16 : 4);
+    for (const quern_candidate& c : winograd_candidates(p)) {
+      const float allowed = strcmp(c.algorithm, "conv_winograd_f23") == 0 ? 0 : loose;
+      ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how),
+                        [allowed](float a, float b, size_t) { return std::fabs(a - b) <= allowed; }))
+          << "QUERN_TEST_SEED=" << first + i;
+    }
+  }
+}
+
+// ---- Errors -----------------------------------------------------------------------------------------------
+
+struct errors {
+  double largest = 0;   // over the largest input times the sum of the weights' magnitudes
+  double relative = 0;  // L2
+};
+
+// Of a candidate without epilogue, against double.
+errors errors_of(const quern_problem& p, const operands& in, const std::vector<double>& want,
+                 const quern_candidate& c) {
+  const solution got = solve(p, in, c.algorithm, c.kernel);
+  EXPECT_EQ(got.failure, "");
+  double input = 0, above = 0, below = 0;
+  for (float x : in.src) input = std::max(input, std::fabs(double(x)));
+  errors e;
+  const size_t pixels = got.dst.size() / static_cast<size_t>(p.dst.size[0] * p.dst.size[1]);
+  for (size_t i = 0; i < got.dst.size(); ++i) {
+    const int64_t k = static_cast<int64_t>(i / pixels) % p.dst.size[1];
+    double weights = 0;
+    const int64_t* size = p.weights.size;
+    const int64_t* stride = p.weights.stride;
+    for (int64_t ch = 0; ch < size[1]; ++ch)
+      for (int64_t r = 0; r < size[3]; ++r)
+        for (int64_t s = 0; s < size[4]; ++s)
+          weights += std::fabs(
+              double(in.weights[static_cast<size_t>(k * stride[0] + ch * stride[1] + r * stride[3] + s * stride[4])]));
+    const double error = double(got.dst[i]) - want[i];
+    e.largest = std::max(e.largest, std::fabs(error) / (input * weights));
+    above += error * error, below += want[i] * want[i];
+  }
+  e.relative = std::sqrt(above / below);
+  return e;
+}
+
+std::vector<double> in_double(quern_problem p, const operands& in) {
+  const auto wide = [](const guarded<float>& from) { return std::vector<double>(from.begin(), from.end()); };
+  const std::vector<double> src = wide(in.src), weights = wide(in.weights);
+  for (quern_tensor* t : {&p.src, &p.weights, &p.dst}) t->type = QUERN_F64;
+  p.accuracy = QUERN_ACCURACY_DEFAULT;
+  std::vector<double> dst(static_cast<size_t>(extent(p.dst)));
+  quern_args args = {};
+  args.size = sizeof args, args.src = src.data(), args.weights = weights.data(), args.dst = dst.data();
+  EXPECT_EQ(quern_compute(&p, &args, nullptr, nullptr), QUERN_OK);
+  std::vector<double> list;
+  each(p.dst, [&](size_t at) { list.push_back(dst[at]); });
+  return list;
+}
+
+constexpr filter_size form_filters[] = {{3, 3}, {1, 3}, {5, 5}, {1, 5}, {1, 7}};
+
+quern_problem error_problem(filter_size f, int64_t c) {
+  const shape s = {.c = c, .k = 5, .image = {1, f.r == 1 ? 3 : 13, 26}, .filter = {1, f.r, f.s}};
+  quern_problem p = problem_of(s, QUERN_NHWC, QUERN_NHWC);
+  p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+  return completed(p);
+}
+
+TEST(winograd, errors_stay_within_the_stated_bound) {
+  dice d(2);
+  int64_t at = 0;
+  const struct {
+    const char* name;
+    numbers next;
+  } data[] = {
+      {"uniform", [&] { return d.uniform(-1, 1); }},
+      {"positive", [&] { return d.uniform(0.5f, 1); }},
+      {"wide", [&] { return std::ldexp(d.uniform(-1, 1), static_cast<int>(d.from(-12, 12))); }},
+      // Signs that alternate from channel to channel and fall on the even rows of B^T's largest sums.
+      {"alternating", [&] { return static_cast<float>(++at % 2 ? 1 : -1) * (1 - d.uniform(0, 1e-3f)); }},
+  };
+  for (const filter_size f : form_filters)
+    for (const int64_t c : {1, 17, 300})
+      for (const auto& kind : data) {
+        const quern_problem p = error_problem(f, c);
+        const operands in(p, edge::back, kind.next, kind.next);
+        const std::vector<double> want = in_double(p, in);
+        for (const quern_candidate& candidate : winograd_candidates(p)) {
+          const errors e = errors_of(p, in, want, candidate);
+          EXPECT_GT(e.largest, 0) << "nothing was rounded";
+          EXPECT_LE(e.largest, candidate.error_bound) << candidate.algorithm << " " << kind.name << "\n" << text(p);
+          // The bound is no empty phrase: not more than the worst way through a product for every channel.
+          EXPECT_LE(candidate.error_bound, 3e4 * 0x1p-24 * (static_cast<double>(c) + 21)) << candidate.algorithm;
+        }
+      }
+}
+
+// F32_FAST: at most four times the error of a chain of multiply-adds on the same data; F32_LOOSE: 1e-5.
+TEST(winograd, classes_hold_up_to_1024_channels) {
+  dice d(3);
+  for (const filter_size f : form_filters)
+    for (const int64_t c : {1, 2, 4, 16, 64, 256, 640, 1024})
+      for (const bool positive : {false, true}) {
+        const quern_problem p = error_problem(f, c);
+        const operands in(
+            p, edge::back, [&] { return d.uniform(positive ? 0 : -1, 1); }, [] { return 0.0f; });
+        operands weights(
+            p, edge::back, [&] { return d.uniform(-1, 1); }, [] { return 0.0f; });
+        operands both = operands(
+            p, edge::back, [] { return 0.0f; }, [] { return 0.0f; });
+        std::swap(both.weights, weights.weights);
+        both.src = guarded<float>(in.src.size(), edge::back);
+        std::copy(in.src.begin(), in.src.end(), both.src.begin());
+        const std::vector<double> want = in_double(p, both);
+        quern_candidate direct = {};
+        direct.algorithm = "conv_direct";
+        const double chain = errors_of(p, both, want, direct).relative;
+        const char* last = "";
+        for (const quern_candidate& candidate : winograd_candidates(p)) {
+          if (strcmp(last, candidate.algorithm) == 0) continue;
+          last = candidate.algorithm;
+          const double error = errors_of(p, both, want, candidate).relative;
+          EXPECT_LE(error, candidate.accuracy == QUERN_ACCURACY_F32_FAST ? 4 * chain : 1e-5)
+              << candidate.algorithm << ", c " << c << ", direct has " << chain;
+        }
+      }
+}
+
+// ---- What is not finite -----------------------------------------------------------------------------------
+
+// One NaN or infinity makes every output that reads it NaN or infinite, and may make NaN of others whose tile it
+// is in; outputs further away keep their bits.
+TEST(winograd, what_is_not_finite_stays_within_its_tiles) {
+  dice d(4);
+  for (const float special : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    const shape s = {.c = 5, .k = 9, .image = {1, 23, 27}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}};
+    quern_problem p = problem_of(s, QUERN_NHWC, QUERN_NHWC);
+    p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+    p = completed(p);
+    operands in(
+        p, edge::back, [&] { return d.uniform(0.5f, 1); }, [] { return 0.0f; });
+    const int64_t y0 = 11, x0 = 13;
+    for (const quern_candidate& c : winograd_candidates(p)) {
+      const solution before = solve(p, in, c.algorithm, c.kernel);
+      guarded<float> src(in.src.size(), edge::back);
+      std::copy(in.src.begin(), in.src.end(), src.begin());
+      src[static_cast<size_t>(y0 * p.src.stride[3] + x0 * p.src.stride[4] + 2)] = special;
+      std::swap(in.src, src);
+      const solution after = solve(p, in, c.algorithm, c.kernel);
+      std::swap(in.src, src);
+      ASSERT_EQ(after.failure, "");
+      const int64_t tile = c.algorithm[strlen("conv_winograd_f")] - '0' + 1;  // pixels that share one with it
+      for (size_t i = 0; i < after.dst.size(); ++i) {
+        const int64_t y = static_cast<int64_t>(i) / 27 % 23, x = static_cast<int64_t>(i) % 27;
+        const int64_t far = std::max(std::abs(y - y0), std::abs(x - x0));
+        if (far <= 1) {
+          ASSERT_FALSE(std::isfinite(after.dst[i])) << c.algorithm << " " << place(p, i);
+        } else if (far > tile) {
+          ASSERT_TRUE(same_bits(before.dst[i], after.dst[i])) << c.algorithm << " " << place(p, i);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quern::test
