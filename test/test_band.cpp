@@ -28,7 +28,7 @@ TEST(band, refuses_bands_that_no_memory_holds) {
                                 .begin = {0, 0, int64_t{1} << 30}},
                                QUERN_NCHW, QUERN_NCHW);
   p = completed(p);
-  const quern_cpu cpu = cpu_of(avx512);
+  const quern_cpu cpu = cpu_of(all_isas);
   quern_wish wish = wish_of();
   wish.cpu = &cpu;
   const auto all = candidates(p, wish);
@@ -43,7 +43,7 @@ TEST(band, refuses_bands_that_no_memory_holds) {
 }
 
 TEST(band, planar_writes_rows_of_pixels) {
-  const quern_cpu cpu = cpu_of(avx512);
+  const quern_cpu cpu = cpu_of(all_isas);
   quern_wish wish = wish_of();
   wish.cpu = &cpu;
   const auto refused = [&](quern_layout dst, const char* field) {
