@@ -150,6 +150,44 @@ struct grouped_tile {
   quern::grouped_f32 call = {};
 };
 
+// 36 channels of one tap, all of it on the image.
+struct planes_tile {
+  explicit planes_tile(const quern::kernel& row)
+      : inside(row.nr / row.vector, ~uint32_t{0}),
+        src(floats(channels * row.nr)),
+        weights(floats(channels * row.mr)),
+        dst(floats(static_cast<size_t>(row.mr) * row.nr)) {
+    for (size_t i = 0; i < channels * row.nr; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
+    for (size_t i = 0; i < channels * row.mr; ++i) weights.get()[i] = static_cast<float>(i * 5 % 11) - 5;
+    tap = {0, 0, inside.data()};
+    call.m = row.mr, call.n = row.nr, call.taps = 1, call.channels = channels;
+    call.tap = &tap;
+    call.src = src.get(), call.src_plane = row.nr;
+    call.weights = weights.get();
+    call.out.c = dst.get(), call.out.ldc = row.nr, call.out.channels_are_rows = true, call.out.epilogue = &nothing;
+  }
+  bool right() const {
+    for (size_t o = 0; o < call.m; ++o)
+      for (size_t i = 0; i < call.n; ++i) {
+        float sum = 0;
+        for (size_t p = 0; p < channels; ++p) sum += call.src[p * call.n + i] * call.weights[p * call.m + o];
+        if (sum != call.out.c[o * call.out.ldc + i]) return false;
+      }
+    return true;
+  }
+
+  static constexpr size_t channels = 36;
+  std::vector<uint32_t> inside;
+  aligned src, weights, dst;
+  quern::grouped_row tap = {};
+  quern::epilogue_f32 nothing = {.alpha = 1,
+                                 .beta = 1,
+                                 .clamp_only = true,
+                                 .lower = -std::numeric_limits<float>::infinity(),
+                                 .upper = std::numeric_limits<float>::infinity()};
+  quern::grouped_planes_f32 call = {};
+};
+
 // Of this thread: other programs on the machine do not count.
 double cpu_seconds() {
   timespec t = {};
@@ -185,6 +223,9 @@ void run(benchmark::State& state, const quern::kernel& row, uint64_t isa) {
   } else if (row.kind == quern::kind::grouped_f32) {
     const grouped_tile t(row);
     measure(state, row, t, t.flops(), [&] { row.grouped(t.call); });
+  } else if (row.kind == quern::kind::grouped_planes_f32) {
+    const planes_tile t(row);
+    measure(state, row, t, outputs * planes_tile::channels, [&] { row.planes(t.call); });
   } else {
     const depthwise_tile t(row, size);
     measure(state, row, t, outputs * static_cast<double>(size * size), [&] { row.depthwise(t.call); });

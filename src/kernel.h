@@ -176,6 +176,22 @@ struct grouped_f32 {
   ptrdiff_t dst_line, dst_half, residual_line, residual_half;
 };
 
+// ---- grouped_planes_f32 -----------------------------------------------------------------------
+//
+//   C[o][i] = epilogue(sum over taps t, channels p of
+//                        src[tap[t].a + p * src_plane + i] * weights[tap[t].b + p * mr + o])
+//
+// for m <= mr output channels and n <= nr pixels of a plane.  Bit i % vector of tap[t].inside[i / vector] is clear
+// where the pixel that a tap meets is padding: it is not read, not multiplied.  Sums run over t, p from zero.
+struct grouped_planes_f32 {
+  size_t m, n, taps, channels;
+  const grouped_row* tap;
+  const float* src;
+  ptrdiff_t src_plane;
+  const float* weights;
+  output_f32 out;  // its rows are channels
+};
+
 // ---- reorder_f32 ------------------------------------------------------------------------------
 //
 //   dst[to(c, x)] = src[from(c, x)]      side(c, x) = c / block * channel + c % block + x * pixel
@@ -245,6 +261,7 @@ enum class kind : uint8_t {
   winograd_f32,
   reorder_f32,
   grouped_f32,
+  grouped_planes_f32,
   reference_cuda,
   implicit_f32
 };
@@ -276,6 +293,7 @@ struct kernel {
   void (*depthwise)(const depthwise_f32&) = nullptr;
   void (*depthwise_planar)(const depthwise_planar_f32&) = nullptr;
   void (*grouped)(const grouped_f32&) = nullptr;
+  void (*planes)(const grouped_planes_f32&) = nullptr;
   void (*reorder)(const reorder_f32&) = nullptr;
   void (*winograd_input[2])(const winograd_input_f32&) = {};  // along x; along y and x
   void (*winograd_output[2])(const winograd_output_f32&) = {};

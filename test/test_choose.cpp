@@ -64,6 +64,8 @@ const choice choices[] = {
     {"nchw g9mb1ic9ih33oc9oh33kh31ph15", avx512, "conv_depthwise_planar", "depthwise_planar_f32_7x16_avx512"},
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx2, "conv_grouped", "grouped_f32_c4_taps3_avx2"},
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped", "grouped_f32_c4_taps3_avx512"},
+    {"nchw g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped_planes", nullptr},
+    {"nchw g32mb1ic256ih28oc256oh28kh3ph1", avx512, "conv_grouped_planes", nullptr},
     {"nhwc g32mb1ic128ih56oc128oh28kh3sh2ph1", avx512, "conv_grouped", "grouped_f32_c4_avx512"},
     {"nhwc g32mb1ic256ih28oc256oh28kh3ph1", avx512, "conv_grouped", "grouped_f32_c8_taps3_avx512"},
     {"nc8hw8 g30mb1ic240ih28oc240oh28kh1", avx512, "conv_grouped", "grouped_f32_c8_avx512"},

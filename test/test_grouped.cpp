@@ -2,7 +2,7 @@
 //
 // Grouped convolution: every grouped_f32 row that this CPU runs, alone, exact on small integers for every number
 // of pixels, lines and channels, any border, no byte read or written beside the operands; and problems with few
-// channels a group in every layout, exact, with the bits that the other algorithms give.
+// channels a group in every layout, those of planes (NCHW) included, exact, with the bits of all other algorithms.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -199,11 +199,12 @@ TEST(grouped_problems, are_exact_in_every_layout) {
                    std::equal(p.dst.stride, p.dst.stride + 5, p.residual.stride);
     const operands in = small_integers(p, how.side, d);
     const solution want = expected(p, in);
-    for (const quern_candidate& c : all_candidates(p, "conv_grouped")) {
-      if (c.verdict > QUERN_USABLE) continue;
-      ++solved;
-      ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how)));
-    }
+    for (const char* algorithm : {"conv_grouped", "conv_grouped_planes"})
+      for (const quern_candidate& c : all_candidates(p, algorithm)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        ++solved;
+        ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how)));
+      }
   }
   if (!rows_of_kind().empty()) {
     EXPECT_GT(solved, 400);

@@ -3,10 +3,11 @@
 // f32 grouped convolution for AVX-512; the contract is grouped_f32 in kernel.h, the loop grouped_f32.h.
 //
 // 4 channels a group: 2 lines of 7 pixels leave registers for the 12 weights of a row of 3 taps.  8: the weights
-// are loaded for every pixel, so 3 lines share them.
+// are loaded for every pixel, so 3 lines share them.  Planes: 4 channels of 6 vectors, 4 weights and a pixel vector.
 #include <immintrin.h>
 
 #include "grouped_f32.h"
+#include "grouped_planes_f32.h"
 #include "vec_avx512.h"
 
 namespace quern {
@@ -35,6 +36,18 @@ struct groups_of {
   template <int J>
   [[gnu::always_inline]] static vec spread(vec v) {
     return {_mm512_maskz_permute_ps(0xffff, v.v, J * 0x55)};
+  }
+};
+
+struct lanes {
+  __mmask16 v;
+
+  [[gnu::always_inline]] static lanes of(uint32_t bits, size_t n) {
+    return {static_cast<__mmask16>(bits & ((uint32_t{1} << n) - 1))};
+  }
+  [[gnu::always_inline]] static vec load(lanes m, const float* p) { return {_mm512_maskz_loadu_ps(m.v, p)}; }
+  [[gnu::always_inline]] static vec fma(lanes m, vec a, vec b, vec c) {
+    return {_mm512_mask3_fmadd_ps(a.v, b.v, c.v, m.v)};
   }
 };
 
@@ -85,4 +98,12 @@ QUERN_KERNELS(grouped_f32_avx512,
                .vector = 16,
                .group = 8,
                .lines = 3,
-               .grouped = run_grouped<vec, groups_of<8>, 3, 7, 1, 1>})
+               .grouped = run_grouped<vec, groups_of<8>, 3, 7, 1, 1>},
+              {.name = "grouped_planes_f32_4x96_avx512",
+               .about = "planes of groups, stride 1",
+               .kind = kind::grouped_planes_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 4,
+               .nr = 96,
+               .vector = 16,
+               .planes = run_planes<vec, lanes, 4, 6>})

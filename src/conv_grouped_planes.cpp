@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+//
+// Grouped convolution with few channels a group, stride 1 along x, for NCHW: pixels across vectors, straight from
+// the planes of the image, padding by masks.
+//
+//   item = image, band of lines, run of groups                    one task of the parallel_for
+//     for group
+//       for lines that have the same rows of the filter           as one line where they follow each other
+//         for nr pixels of the line
+//           for mr output channels
+//             row.planes
+#include <cmath>
+
+#include "driver.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+enum word { bands, block_groups, blocks };
+
+constexpr int64_t most_channels = 64;              // of a group, in: kernels for GEMM do more as well
+constexpr int64_t most_pixels = int64_t{1} << 20;  // of a line: masks of them lie in the workspace
+
+refusal refuse(const quern_problem& p, const kernel&) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
+  if (const int64_t c = p.src.size[1] / p.groups; c > most_channels)
+    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, most_channels};
+  // One channel in and out is depthwise, which has kernels of its own.
+  if (p.src.size[1] == p.groups && p.dst.size[1] == p.groups) return {QUERN_REASON_SHAPE, "src.size[1] / groups", 1, 2};
+  if (block_of(p.src.layout) != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
+  if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
+  if (p.epilogue.residual && block_of(p.residual.layout) != 1)
+    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
+  if (p.dst.size[4] > 1 && p.window.stride[2] != 1)
+    return {QUERN_REASON_SHAPE, "window.stride[2]", p.window.stride[2], 1};
+  if (p.src.size[4] > 1 && p.src.stride[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", p.src.stride[4], 1};
+  if (p.dst.size[4] > 1 && p.dst.stride[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", p.dst.stride[4], 1};
+  if (p.epilogue.residual && p.dst.size[4] > 1 && p.residual.stride[4] != 1)
+    return {QUERN_REASON_LAYOUT, "residual.stride[4]", p.residual.stride[4], 1};
+  if (p.dst.size[4] > most_pixels) return {QUERN_REASON_SHAPE, "dst.size[4]", p.dst.size[4], most_pixels};
+  return {};
+}
+
+// Outputs of neighbouring lines follow each other, and what they read as well.
+bool lines_join(const geometry& g, bool residual) {
+  return g.stride[1] == 1 && g.src[3] == g.out[2] && g.dst[3] == g.out[2] && (!residual || g.residual[3] == g.out[2]);
+}
+
+// Which pixels of a line a tap of a row finds on the image, a bit each, from any multiple of a vector on.
+struct masks {
+  int64_t width, vectors, length;  // of a line in pixels; after so many vectors all repeats; kept for each tap
+
+  masks(const geometry& g, const kernel& row, bool joined)
+      : width(std::max<int64_t>(1, g.out[2])),
+        vectors(joined ? width / std::gcd<int64_t>(width, row.vector) : up(width, row.vector)),
+        length(vectors + row.nr / row.vector) {}
+  void fill(const axis& x, int64_t tap, int64_t lanes, uint32_t* to) const {
+    const range on = x.outputs_of(tap, {0, width});
+    int64_t at = 0;
+    for (int64_t v = 0; v < length; ++v) {
+      uint32_t bits = 0;
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        bits |= uint32_t{at >= on.begin && at < on.end} << lane;
+        if (++at == width) at = 0;
+      }
+      to[v] = bits;
+    }
+  }
+};
+
+// A channel of a tap takes half a cycle a multiply-add, but no less than the four of an addition that waits for
+// the last one.  Lines along the border have fewer taps and are runs of their own.
+double compute_cycles(const geometry& g, const kernel& row, bool joined) {
+  const axis y = phase_of(g, 0).h;
+  const double taps = double(g.filter[0] * g.filter[2]) * double(g.c);
+  double cycles = 0;
+  int parts = 0;
+  for (range same = {0, 0}; same.begin < y.out_count; same.begin = same.end) {
+    same = y.span(same.begin, y.out_count);
+    // A choice must not take longer for a larger filter: what comes then counts as lines with all taps.
+    const bool rest = ++parts == 8;
+    if (rest) same.end = y.out_count;
+    const bool whole = joined && !rest;
+    const double pixels = double(g.out[2]) * (whole ? double(same.count()) : 1);
+    const double vectors = std::ceil(pixels / row.vector), tiles = std::ceil(pixels / row.nr);
+    const double k = taps * double(rest ? y.taps : y.taps_at(same.begin).count());
+    const double run = tiles * (k * (std::max(0.56 * row.mr * vectors / tiles, 4.0) + 0.5) + 30) + vectors * row.mr * 2;
+    cycles += run * (whole ? 1 : double(same.count()));
+  }
+  return cycles * double(g.n * g.groups * g.out[0]) * double(up(std::max<int64_t>(1, g.k), row.mr));
+}
+
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
+  const geometry g = geometry_of(p);
+  const bool joined = lines_join(g, p.epilogue.residual);
+  blocking b = {};
+  b.packed_bytes = uint64_t(g.groups * up(g.k, row.mr) * row.mr * g.filter_size() * g.c) * sizeof(float);
+  const int64_t bytes = g.filter_size() * int64_t(sizeof(grouped_row)) +
+                        g.filter[2] * masks(g, row, joined).length * int64_t(sizeof(uint32_t));
+  b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
+  b.cycles = compute_cycles(g, row, joined);
+  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1, images = std::max<int64_t>(1, g.n);
+  b.word[block_groups] = up(g.groups, std::min(g.groups, up(wanted, images)));
+  b.word[blocks] = up(g.groups, b.word[block_groups]);
+  b.word[bands] = std::clamp<int64_t>(up(wanted, images * b.word[blocks]), 1, std::max<int64_t>(1, g.out[1]));
+  return b;
+}
+
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry g = geometry_of(p);
+  const double bytes =
+      4.0 * double(g.n * g.groups) *
+      (double(g.in[0] * g.in[1] * g.in[2]) * double(g.c) + double(g.out[0] * g.out[1] * g.out[2]) * double(g.k));
+  return overlapped(row, b, bytes / (bytes > double(m.l2) ? 12 : 32));
+}
+
+// [group][k / mr][tap][c][mr]
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry g = geometry_of(j.problem);
+  const int64_t mr = j.row.mr;
+  float* to = reinterpret_cast<float*>(payload);
+  pack_weights(g, first, count, static_cast<const float*>(weights),
+               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t, int64_t tap, int64_t c, float w) {
+                 float* at = to + (((group * up(g.k, mr) + k / mr) * ph.taps() + tap) * g.c + c) * mr;
+                 at[k % mr] = w;
+                 if (k == g.k - 1) std::fill(at + k % mr + 1, at + mr, 0.0f);
+               });
+}
+
+void run(const job& j, const execution& e) {
+  const geometry g = geometry_of(j.problem);
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const int64_t* word = j.blocks.word;
+  const bool joined = lines_join(g, epilogue.residual);
+  const masks m(g, j.row, joined);
+  const phase ph = phase_of(g, 0);
+  const int64_t mr = j.row.mr;
+  for_each_item(j, e, g.n * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
+    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
+                  n = item / word[blocks] / word[bands];
+    grouped_row* taps = reinterpret_cast<grouped_row*>(workspace);
+    uint32_t* inside = reinterpret_cast<uint32_t*>(taps + g.filter_size());
+    for (int64_t s = 0; s < ph.w.taps; ++s) m.fill(ph.w, s, j.row.vector, inside + s * m.length);
+    const range all = part(ph.h.out_count, band, word[bands]);
+    const int64_t last_group = std::min(g.groups, (block + 1) * word[block_groups]);
+
+    grouped_planes_f32 call = {};
+    call.tap = taps;
+    call.channels = size_t(g.c);
+    call.src_plane = g.src[1];
+    call.out.epilogue = &epilogue;
+    call.out.channels_are_rows = true;
+    call.out.ldc = size_t(g.dst[1]), call.out.ldr = size_t(g.residual[1]);
+
+    // A line from output line y on, which may be several; taps count from line `first`.
+    const auto line = [&](int64_t group, int64_t d, int64_t first, int64_t y, int64_t pixels) {
+      const cut tiles(up(pixels, j.row.vector), j.row.nr / j.row.vector);
+      for (int64_t tile = 0; tile < tiles.tiles; ++tile) {
+        const int64_t from = tiles.begin(tile) * j.row.vector;
+        call.n = size_t(std::min(tiles.rows(tile) * j.row.vector, pixels - from));
+        call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1] +
+                   (y - first) * ph.h.in_step * g.src[3] + from;
+        for (size_t t = 0; t < call.taps; ++t)
+          taps[t].inside = inside + int64_t(t) % ph.w.taps * m.length + tiles.begin(tile) % m.vectors;
+        for (int64_t i = 0; i < up(g.k, mr); ++i) {
+          const int64_t channel = group * g.k + i * mr;
+          call.m = size_t(std::min(mr, g.k - i * mr));
+          call.weights = reinterpret_cast<const float*>(e.packed) + (group * up(g.k, mr) + i) * ph.taps() * g.c * mr;
+          const auto place = [&](const int64_t* stride) {
+            return n * stride[0] + channel * stride[1] + d * stride[2] + y * stride[3] + from;
+          };
+          call.out.channel = size_t(channel);
+          call.out.c = static_cast<float*>(e.args.dst) + place(g.dst);
+          if (epilogue.residual) call.out.residual = static_cast<const float*>(e.args.residual) + place(g.residual);
+          j.row.planes(call);
+        }
+      }
+    };
+
+    for (int64_t group = block * word[block_groups]; group < last_group; ++group)
+      for (int64_t d = 0; d < ph.d.out_count; ++d)
+        for (range same = {all.begin, all.begin}; same.begin < all.end; same.begin = same.end) {
+          same = ph.h.span(same.begin, all.end);
+          const range td = ph.d.taps_at(d), th = ph.h.taps_at(same.begin);
+          call.taps = 0;
+          for (int64_t t = td.begin; t < td.end; ++t)
+            for (int64_t r = th.begin; r < th.end; ++r)
+              for (int64_t s = 0; s < ph.w.taps; ++s)
+                taps[call.taps++] = {(ph.d.in_begin + d * ph.d.in_step + t * ph.d.tap_step) * g.src[2] +
+                                         (ph.h.in_begin + same.begin * ph.h.in_step + r * ph.h.tap_step) * g.src[3] +
+                                         ph.w.in_begin + s * ph.w.tap_step,
+                                     ((t * ph.h.taps + r) * ph.w.taps + s) * g.c * mr, nullptr};
+          if (joined)
+            line(group, d, same.begin, same.begin, same.count() * ph.w.out_count);
+          else
+            for (int64_t y = same.begin; y < same.end; ++y) line(group, d, same.begin, y, ph.w.out_count);
+        }
+  });
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_grouped_planes, .about = "few channels a group, NCHW, pixels of planes in registers",
+                .drives = kind::grouped_planes_f32, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .error_bound = chain_bound, .pack = pack, .run = run)
