@@ -70,24 +70,36 @@ bool rows_merge(const geometry& g, const phase& ph) {
 double compute_cycles(const geometry& g, const kernel& row, int64_t images) {
   double cycles = 0;
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
-  const int64_t phases = std::min<int64_t>(g.phases(), 64);
-  for (int64_t f = 0; f < phases; ++f) {
-    const phase ph = phase_of(g, f);
-    const axis_parts ds(ph.d), ys(ph.h), xs(ph.w);
-    for (int d = 0; d < ds.count; ++d)
-      for (int y = 0; y < ys.count; ++y)
-        for (int x = 0; x < xs.count; ++x) {
-          const box b = {images, ds.part[d].outputs, ys.part[y].outputs, xs.part[x].outputs};
-          const strips s = strips_of(g, ph, b, row.mr, false);
-          const double k = double(ds.part[d].taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
-          const double calls = double(s.tiles(row.mr));
-          const double m = double(s.line.count) / double(up(s.line.count, row.mr));
-          cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
-          if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
-        }
+  // Of many phases the first along each axis stand for all.
+  const int64_t fd = std::min<int64_t>(g.phases(0), 4), fh = std::min<int64_t>(g.phases(1), 4),
+                fw = std::min<int64_t>(g.phases(2), 4);
+  phase ph;
+  for (int64_t i = 0; i < fd; ++i) {
+    ph.d = g.axis_of(0, i);
+    const axis_parts ds(ph.d);
+    for (int64_t j = 0; j < fh; ++j) {
+      ph.h = g.axis_of(1, j);
+      const axis_parts ys(ph.h);
+      for (int64_t l = 0; l < fw; ++l) {
+        ph.w = g.axis_of(2, l);
+        const axis_parts xs(ph.w);
+        for (int d = 0; d < ds.count; ++d)
+          for (int y = 0; y < ys.count; ++y)
+            for (int x = 0; x < xs.count; ++x) {
+              const box b = {images, ds.part[d].outputs, ys.part[y].outputs, xs.part[x].outputs};
+              const strips s = strips_of(g, ph, b, row.mr, false);
+              const double k =
+                  double(ds.part[d].taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
+              const int64_t tiles = up(s.line.count, row.mr);
+              const double calls = double(s.lines()) * double(tiles), m = double(s.line.count) / double(tiles);
+              const double clash = row_clash(m, s.line.src);
+              if (panels) cycles += clash * calls * double(panels) * tile_cycles(row, m, row.nr, k);
+              if (tail) cycles += clash * calls * tile_cycles(row, m, double(tail), k);
+            }
+      }
+    }
   }
-  return cycles * double(g.phases()) / double(std::max<int64_t>(phases, 1)) * double(g.n) / double(images) *
-         double(g.groups);
+  return cycles * double(g.phases()) / double(fd * fh * fw) * double(g.n) / double(images) * double(g.groups);
 }
 
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
@@ -102,9 +114,10 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
   const phase first = phase_of(g, 0);
   const int64_t k = std::max<int64_t>(1, first.taps() * g.c);
-  // Weights that fit L2 beside the rows of the image that they meet are used by one strip after another; else
-  // those of one panel are, or of a chunk of its taps, a third of L2, by all strips of the band.
-  const bool fit = 4 * k * panels.columns() <= l2 / 2;
+  // Weights that fit L1, or L2 where the image does not, are all used by one strip after another; else those of
+  // one panel are, or of a chunk of its taps, a third of L2, by all strips of the band.
+  const int64_t weights = 4 * k * panels.columns(), image = 4 * g.c * g.in[0] * g.in[1] * g.in[2];
+  const bool fit = weights <= int64_t(m.l1) / 2 || (weights <= l2 / 2 && image > l2 / 2);
   b.word[panels_at_once] = fit ? std::max<int64_t>(panels.count(), 1) : 1;
   // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
   b.word[chunk_k] = fit || p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
@@ -235,37 +248,53 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
            (ph.h.out_begin + y.begin * ph.h.out_step) * stride[3] +
            (ph.w.out_begin + x.begin * ph.w.out_step) * stride[4];
   };
+  const int64_t channel = b.group * g.k + panels.begin * row.nr, last = b.panels.count() - 1;
   const float* src = b.src;
   if (taps.total)
     src += (ph.d.in_begin + d.begin * ph.d.in_step + td.begin * ph.d.tap_step) * g.src[2] +
            (ph.h.in_begin + y.begin * ph.h.in_step + th.begin * ph.h.tap_step) * g.src[3] +
            (ph.w.in_begin + x.begin * ph.w.in_step + tw.begin * ph.w.tap_step) * g.src[4];
-  const int64_t to = place(g.dst), add = place(g.residual);
+  float* const dst = b.dst + place(g.dst) + g.dst_channel(channel);
+  const float* residual = b.residual;
+  if (residual) residual += place(g.residual) + g.residual_channel(channel);
+  const float* const weights = b.weights + b.panels.panel(panels.begin, ph.taps());
+
+  // From panel to panel; the last one may be narrower than the others.
+  const int64_t weights_step = b.panels.panel(1, ph.taps()), dst_step = g.dst_channel(row.nr),
+                residual_step = residual ? g.residual_channel(row.nr) : 0;
+  const int64_t whole = std::min(panels.end, last) - panels.begin;
+  const auto strip = [&](const float* a, float* c, const float* add, int64_t m) {
+    tile.m = m, tile.a = a, tile.b = weights, tile.tap = taps.whole;
+    tile.n = row.nr, tile.ldb = row.nr;
+    tile.out.c = c, tile.out.residual = add, tile.out.channel = channel;
+    for (int64_t i = 0; i < whole; ++i) {
+      row.gemm(tile);
+      tile.b += weights_step, tile.out.c += dst_step, tile.out.channel += row.nr;
+      if (add) tile.out.residual += residual_step;
+    }
+    if (panels.end <= last) return;
+    tile.tap = taps.last, tile.n = g.k - last * row.nr, tile.ldb = b.panels.width(last);
+    row.gemm(tile);
+  };
   const cut tiles(s.line.count, row.mr);
   for (int64_t u = 0; u < s.others[0].count; ++u)
     for (int64_t v = 0; v < s.others[1].count; ++v)
-      for (int64_t w = 0; w < s.others[2].count; ++w)
+      for (int64_t w = 0; w < s.others[2].count; ++w) {
+        const auto at = [&](int64_t side::*step) {
+          return u * (s.others[0].*step) + v * (s.others[1].*step) + w * (s.others[2].*step);
+        };
+        const float* a = taps.total ? src + at(&side::src) : src;
+        float* c = dst + at(&side::dst);
+        const float* add = residual ? residual + at(&side::residual) : nullptr;
         for (int64_t i = 0; i < tiles.tiles; ++i) {
-          const auto at = [&](int64_t side::*step) {
-            return u * (s.others[0].*step) + v * (s.others[1].*step) + w * (s.others[2].*step) +
-                   tiles.begin(i) * (s.line.*step);
-          };
-          tile.m = tiles.rows(i);
-          tile.a = taps.total ? src + at(&side::src) : src;
-          float* const dst = b.dst + to + at(&side::dst);
-          const float* const residual = b.residual ? b.residual + add + at(&side::residual) : nullptr;
-          for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-            const int64_t channel = b.group * g.k + panel * row.nr;
-            tile.n = std::min<int64_t>(row.nr, g.k - panel * row.nr);
-            tile.b = b.weights + b.panels.panel(panel, ph.taps());
-            tile.ldb = b.panels.width(panel);
-            tile.tap = panel + 1 < b.panels.count() ? taps.whole : taps.last;
-            tile.out.c = dst + g.dst_channel(channel);
-            tile.out.channel = channel;
-            if (residual) tile.out.residual = residual + g.residual_channel(channel);
-            row.gemm(tile);
-          }
+          const int64_t m = tiles.rows(i);
+          strip(a, c, add, m);
+          if (i + 1 == tiles.tiles) break;  // no pointer leaves its operand
+          if (taps.total) a += m * s.line.src;
+          c += m * s.line.dst;
+          if (add) add += m * s.line.residual;
         }
+      }
 }
 
 void run(const job& j, const execution& e) {

@@ -96,6 +96,7 @@ static double compute_cycles(const geometry& g, const kernel& row, const blockin
   double cycles = whole * tile_cycles(row, m, row.nr, k / parts);
   if (tail > 0) cycles += tile_cycles(row, m, tail, k / parts);
   cycles *= parts * double(tiles.tiles);
+  if (across && b.word[flags] & in_place) cycles *= row_clash(m, g.stride[2] * g.src[4]);
   // Packing writes every element once per block of channels: about a vector of four in two cycles, more
   // where layouts cross.
   if (!(b.word[flags] & in_place)) {

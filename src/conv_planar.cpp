@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Direct convolution, forward and transposed, for NCHW outputs: pixels across the tile, weights by broadcast.
+// Direct convolution, forward and transposed, for NCHW outputs and for few of them in any layout: pixels across
+// the tile, weights by broadcast.
 // The image is copied a band at a time, planes apart, padded, and split by the stride, so that neighbouring
 // outputs read neighbouring floats at every tap; nothing is copied twice but the rows where bands meet.
 // Few input channels or wide images; elsewhere conv_band has fuller tiles.
@@ -10,7 +11,7 @@
 //     for the weights of mr output channels                                stay in L1
 //       for row of the band, or rows that follow each other as one line
 //         for nr pixels of the line
-//           row.gemm
+//           row.gemm                                                   to dst, or to sums that are sown there
 #include "band.h"
 #include "driver.h"
 #include "weights.h"
@@ -18,7 +19,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_tiles, blocks, strip_floats, streams };
+enum word { bands, block_tiles, blocks, strip_floats, streams, sown };
 
 // How the places of a band lie in the workspace: [c][t][row phase][column phase][row][column], where a phase
 // is every pixel-th place.
@@ -50,20 +51,25 @@ double band_floats(const geometry& g, const band_extent& x, int64_t outputs) {
   return (x.depth * (x.places(outputs) + x.more) * (x.columns + x.split) + 32) * double(g.c);
 }
 
+// Neighbouring pixels of a phase are not neighbours in dst, or not in the residual: tiles are made in the
+// workspace.
+bool sows(const geometry& g, bool residual) {
+  const auto scattered = [&](int64_t block, int64_t stride) {
+    return block != 1 || (g.out[2] > 1 && g.phases(2) * stride != 1);
+  };
+  return scattered(g.dst_block, g.dst[4]) || (residual && scattered(g.residual_block, g.residual[4]));
+}
+
 refusal refuse(const quern_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
-  if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
-  if (g.residual_block != 1) return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
-  if (g.phases(2) * g.dst[4] != 1 && p.dst.size[4] > 1)
-    return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.phases(2) * g.dst[4], 1};
-  if (p.epilogue.residual && g.phases(2) * g.residual[4] != 1 && p.dst.size[4] > 1)
-    return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.phases(2) * g.residual[4], 1};
+  // Every phase copies the band: conv_direct is as fast where tiles are sown too.
+  if (g.phases() > 1 && sows(g, p.epilogue.residual)) return {QUERN_REASON_SHAPE, "window.stride[2]", g.stride[2], 1};
   return refuse_band(g, g.c, [&](const band_extent& x) { return band_floats(g, x, 1); });
 }
 
-double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, int64_t block_count) {
+double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t band_count, int64_t block_count) {
   double cycles = 0;
   const int64_t phases = std::min<int64_t>(g.phases(), 64);
   const cut channels(std::max<int64_t>(1, g.k), row.mr);
@@ -81,6 +87,7 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t band_count, 
     // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
     if (double(s.plane) * double(g.c) > 8192) one *= 1.05;
     cycles += lines * double(channels.tiles) * one;
+    if (sow) cycles += lines * double(line * g.k);
     const double items = double(ph.d.out_count) * double(band_count * block_count);
     const double copies = double(ph.d.taps) * double(s.h.places(up(ph.h.out_count, std::max<int64_t>(1, band_count)))) *
                           double(s.w.pixel);
@@ -95,6 +102,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   blocking b = {};
   b.packed_bytes = uint64_t(weight_rows{g}.size()) * sizeof(float);
 
+  b.word[sown] = sows(g, p.epilogue.residual);
   const int64_t l2 = int64_t(m.l2) / 4;  // elements
   const phase ph = phase_of(g, 0);
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
@@ -103,7 +111,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   int64_t most = rows;
   if (two > one) most = std::clamp<int64_t>(int64_t((double(l2) / 2 - one) / (two - one)) + 1, 1, rows);
   int64_t parts = up(rows, most);
-  b.cycles = compute_cycles(g, row, parts, 1) + weight_rows_cycles(b.packed_bytes, m.l2);
+  b.cycles = compute_cycles(g, row, b.word[sown], parts, 1) + weight_rows_cycles(b.packed_bytes, m.l2);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));
@@ -116,12 +124,12 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
   }
   b.word[bands] = parts;
-  b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
+  b.word[streams] = !b.word[sown] && g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
   b.word[strip_floats] = up(int64_t(band_floats(g, x, up(rows, parts))), 16) * 16;
-  b.workspace_bytes =
-      uint64_t(up(b.word[strip_floats] * 4 + g.filter_size() * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
+  const int64_t floats = b.word[strip_floats] + (b.word[sown] ? 2 * int64_t(row.mr) * row.nr : 0);
+  b.workspace_bytes = uint64_t(up(floats * 4 + g.filter_size() * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
   return b;
 }
 
@@ -192,6 +200,21 @@ size_t list_taps(const block& b, range th, gemm_tap* taps) {
   return count;
 }
 
+// A tile by way of the workspace: some channels of the pixels that lie as `to` and `add` say.
+void gemm_sown(const block& b, gemm_f32 tile, range channels, const pixel_run<float>& to,
+               const pixel_run<const float>& add) {
+  const kernel& row = b.j.row;
+  float* const sums = b.strip + b.j.blocks.word[strip_floats];
+  float* const addends = sums + int64_t(row.mr) * row.nr;
+  tile.out.c = sums, tile.out.ldc = row.nr;
+  if (add.at) {
+    gather(row, add, channels, addends, 1, row.nr);
+    tile.out.residual = addends, tile.out.ldr = row.nr;
+  }
+  row.gemm(tile);
+  scatter(row, sums, 1, row.nr, channels, to);
+}
+
 void run(const job& j, const execution& e) {
   const geometry g = band_geometry(j.problem);
   const weight_rows weights = {g};
@@ -218,7 +241,8 @@ void run(const job& j, const execution& e) {
         .channels = {group * g.c, (group + 1) * g.c},
         .image = static_cast<const float*>(e.args.src) + n * g.src[0],
         .strip = reinterpret_cast<float*>(workspace)};
-    gemm_tap* taps = reinterpret_cast<gemm_tap*>(workspace + word[strip_floats] * int64_t(sizeof(float)));
+    gemm_tap* taps = reinterpret_cast<gemm_tap*>(
+        workspace + (word[strip_floats] + (word[sown] ? 2 * j.row.mr * j.row.nr : 0)) * int64_t(sizeof(float)));
     if (g.c > 0) copy_band(b, d);
 
     gemm_f32 tile = {};
@@ -234,8 +258,10 @@ void run(const job& j, const execution& e) {
       return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
              (ph.h.out_begin + y * ph.h.out_step) * stride[3] + ph.w.out_begin * stride[4];
     };
-    const bool dense = b.s.flat(ph) && ph.h.out_step * g.dst[3] == ph.w.out_count &&
-                       (!epilogue.residual || ph.h.out_step * g.residual[3] == ph.w.out_count);
+    const int64_t pixel = word[sown] ? ph.w.out_step * g.dst[4] : 1,
+                  add_pixel = word[sown] ? ph.w.out_step * g.residual[4] : 1;
+    const bool dense = b.s.flat(ph) && ph.h.out_step * g.dst[3] == ph.w.out_count * pixel &&
+                       (!epilogue.residual || ph.h.out_step * g.residual[3] == ph.w.out_count * add_pixel);
     for (int64_t i = b.tiles.begin; i < b.tiles.end; ++i) {
       const int64_t channel = group * g.k + tiles.begin(i);
       tile.m = tiles.rows(i);
@@ -248,16 +274,23 @@ void run(const job& j, const execution& e) {
         // One call, changed from tile to tile: a copy of it would wait for what was just written.
         for (int64_t y = ys.begin; y < ys.end; y += step) {
           const int64_t pixels = step * ph.w.out_count;
-          float* dst = static_cast<float*>(e.args.dst) + place(g.dst, y) + channel * g.dst[1];
-          const float* addends = epilogue.residual ? static_cast<const float*>(e.args.residual) + place(g.residual, y) +
-                                                         channel * g.residual[1]
-                                                   : nullptr;
+          float* const dst = static_cast<float*>(e.args.dst) + place(g.dst, y);
+          const float* const addends =
+              epilogue.residual ? static_cast<const float*>(e.args.residual) + place(g.residual, y) : nullptr;
           tile.b = b.strip + (y - rows.begin) * b.s.columns;
           for (int64_t x = 0; x < pixels; x += j.row.nr, tile.b += j.row.nr) {
-            tile.n = std::min<int64_t>(j.row.nr, pixels - x);
-            tile.out.c = dst + x;
-            if (addends) tile.out.residual = addends + x;
-            j.row.gemm(tile);
+            const int64_t count = std::min<int64_t>(j.row.nr, pixels - x);
+            tile.n = count;
+            float* const to = dst + x * pixel;
+            const float* const add = addends ? addends + x * add_pixel : nullptr;
+            if (word[sown]) {
+              gemm_sown(b, tile, {channel, channel + int64_t(tile.m)}, {to, count, pixel, g.dst[1], g.dst_block},
+                        {add, count, add_pixel, g.residual[1], g.residual_block});
+            } else {
+              tile.out.c = to + channel * g.dst[1];
+              if (add) tile.out.residual = add + channel * g.residual[1];
+              j.row.gemm(tile);
+            }
           }
         }
       }
@@ -269,7 +302,8 @@ void run(const job& j, const execution& e) {
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(conv_planar, .about = "sliding window over a band split by the stride, for NCHW outputs",
+QUERN_ALGORITHM(conv_planar,
+                .about = "sliding window over a band split by the stride, pixels across: NCHW or few outputs",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
                 .error_bound = chain_bound, .pack = pack, .run = run)

@@ -100,6 +100,9 @@ inline double tile_cycles(const kernel& row, double m, double n, double k) {
   return step * k + 20 + 1.5 * m * vectors;
 }
 
+// What a tile takes longer where its rows of A, so many elements apart, share a set of L1, which holds 8 or 12.
+inline double row_clash(double m, int64_t lda) { return m > 8 && lda % 1024 == 0 ? 1.07 : 1; }
+
 // Clock that predictions assume, cycles a nanosecond.  A common factor: it moves no choice.
 constexpr double clock_ghz = 3.5;
 

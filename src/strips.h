@@ -24,7 +24,6 @@ struct strips {
   side line, others[3];
 
   int64_t lines() const { return others[0].count * others[1].count * others[2].count; }
-  int64_t tiles(int64_t mr) const { return lines() * up(line.count, mr); }
 };
 
 // Along the axis that gives the fewest strips of mr pixels; axes that lie behind each other are one.
@@ -47,15 +46,13 @@ inline strips strips_of(const geometry& g, const phase& ph, const box& b, int64_
       inner = i;
     }
   }
-  const auto tiles = [&](int i) {
-    int64_t n = up(s[i].count, mr);
-    for (int j = 0; j < 4; ++j)
-      if (j != i) n *= s[j].count;
-    return n;
-  };
+  // How many strips the axis takes for what one would hold if it were divisible.
+  const auto waste = [&](int i) { return double(up(s[i].count, mr)) / double(s[i].count); };
   int best = 3;
-  for (int i = 2; i >= 0; --i)
-    if (s[i].count > 1 && tiles(i) < tiles(best)) best = i;
+  double least = s[3].count < 16 * mr ? waste(3) : 0;  // long lines waste next to nothing
+  for (int i = 2; i >= 0 && least > 0; --i)
+    if (s[i].count > 1)
+      if (const double w = waste(i); w < least) best = i, least = w;
   strips all = {s[best], {}};
   for (int i = 0, to = 0; i < 4; ++i)
     if (i != best) all.others[to++] = s[i];
