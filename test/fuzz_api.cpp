@@ -107,7 +107,7 @@ void damage(quern_problem& p, input& in) {
   p.size = some_size(in, sizeof p);
 }
 
-constexpr quern_cpu host = {sizeof(quern_cpu), 1, lowest_isa, 32 << 10, 256 << 10, 0};
+constexpr quern_cpu host = {sizeof(quern_cpu), 1, quern::lowest_isa, 32 << 10, 256 << 10, 0};
 
 struct wish {
   quern_cpu cpu = host;
@@ -121,7 +121,7 @@ struct wish {
     static const char* const algorithms[] = {nullptr, nullptr,       nullptr,       "reference",
                                              "gemm",  "conv_direct", "conv_im2col", "nonsense"};
     w.algorithm = algorithms[in.upto(7)];
-    static const char* const lists[] = {nullptr, nullptr, "", a_gemm_kernel, "conv_direct, conv_im2col", ",,x"};
+    static const char* const lists[] = {nullptr, nullptr, "", quern::a_gemm_kernel, "conv_direct, conv_im2col", ",,x"};
     w.deny = lists[in.upto(5)];
     if (in.upto(1)) {
       w.cpu = &cpu;
