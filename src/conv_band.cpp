@@ -292,7 +292,7 @@ void run(const job& j, const execution& e) {
       for (int64_t y = rows.begin; y < rows.end; y += word[lines])
         rows_of_panel(b, tile, {y, std::min(rows.end, y + word[lines])}, group * g.k + panel * j.row.nr);
     }
-    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (word[streams]) finish_streams();
   });
 }
 

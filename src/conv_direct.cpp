@@ -337,8 +337,7 @@ void run(const job& j, const execution& e) {
         first = taps.end;
       } while (first < units);
     }
-    // Streamed outputs are in no order with others: a fence before another thread may be told of them.
-    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (word[streams]) finish_streams();
   });
 }
 

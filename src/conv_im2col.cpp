@@ -399,7 +399,7 @@ void run(const job& j, const execution& e) {
       run_across(b);
     else
       run_down(b);
-    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (word[streams]) finish_streams();
   });
 }
 

@@ -295,7 +295,7 @@ void run(const job& j, const execution& e) {
         }
       }
     }
-    if (word[streams]) std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (word[streams]) finish_streams();
   });
 }
 

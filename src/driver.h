@@ -53,6 +53,14 @@ void for_each_item(const job& j, const execution& e, int64_t items, Body body) {
       &all);
 }
 
+// Outputs that were streamed past the caches are in no order with other stores, until another thread may be told
+// of them.  Only x86 has such stores.  (ThreadSanitizer refuses std::atomic_thread_fence.)
+inline void finish_streams() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_sfence();
+#endif
+}
+
 inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   const quern_epilogue& from = p.epilogue;
   constexpr float infinity = std::numeric_limits<float>::infinity();
