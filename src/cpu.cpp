@@ -14,6 +14,7 @@
 #include <sys/auxv.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 
 #include "error.h"
@@ -95,9 +96,11 @@ quern_cpu this_cpu() {
 machine machine_of(const quern_cpu& cpu) {
   machine m = {};
   m.isa = cpu.isa;
-  m.l1 = cpu.l1_bytes ? cpu.l1_bytes : 32 << 10;
-  m.l2 = cpu.l2_bytes ? cpu.l2_bytes : 256 << 10;
-  m.l3 = cpu.l3_bytes > m.l2 ? cpu.l3_bytes : m.l2;
+  // Models multiply them: what no cache has is as good as that.
+  const auto cache = [](uint64_t bytes) { return std::min(bytes, uint64_t{1} << 40); };
+  m.l1 = cpu.l1_bytes ? cache(cpu.l1_bytes) : 32 << 10;
+  m.l2 = cpu.l2_bytes ? cache(cpu.l2_bytes) : 256 << 10;
+  m.l3 = std::max(cache(cpu.l3_bytes), m.l2);
   m.cores = cpu.cores ? cpu.cores : 1;
   return m;
 }

@@ -153,14 +153,13 @@ template <class V, int MR, int K, int STEP>
   constexpr bool few = K * K + MR + 4 <= V::registers;  // weights that stay in registers
   const size_t lines = d.y.count;
   const ptrdiff_t apart = d.y.src, begin = d.y.begin, end = d.y.end;
-  const float* src = d.planes ? c.src + d.plane[0].a : nullptr;
-  for (size_t y = 0; y < lines; y += MR, src += MR * STEP * apart) {
+  for (size_t y = 0; y < lines; y += MR) {
     V acc[MR], w[few ? K * K : 1];
     QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[i] = V::zero();
     if constexpr (few) QUERN_UNROLL for (int i = 0; i < K * K; ++i) w[i] = V::load(weights + i * W), V::hold(w[i]);
     const ptrdiff_t first = static_cast<ptrdiff_t>(y) * STEP;
     if (d.planes) {
-      const float* line = src;
+      const float* line = c.src + d.plane[0].a + first * apart;
       QUERN_UNROLL for (int v = 0; v < (MR - 1) * STEP + K; ++v, line += apart) {
         __asm__("" : "+r"(line));
         if (first + v < begin || first + v >= end) continue;

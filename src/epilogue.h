@@ -53,7 +53,8 @@ template <class V, class Activate>
         if (e.bias) bias = load(e.bias + channel);
         if (slopes) slope = load(e.slope + channel);
       }
-      const float* const residual = out.residual + i * out.ldr + column(j, out.residual_block, out.residual_next);
+      const float* const residual =
+          out.residual ? out.residual + i * out.ldr + column(j, out.residual_block, out.residual_next) : nullptr;
       V y = V::fma(V::load(tile + i * tile_row + j), factor, bias);
       if (e.residual == QUERN_RESIDUAL_BEFORE) y = V::fma(beta, load(residual), y);
       y = activate(y, slope);
