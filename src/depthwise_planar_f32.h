@@ -254,7 +254,9 @@ template <class V>
 template <class V, int MR, int K, int STEP>
 void run_planar(const depthwise_planar_f32& d) {
   alignas(64) float weights[K * K * V::width];
-  for (size_t i = 0; i < K * K; ++i) V::repeat(d.weights + i * d.block, d.block).store(weights + i * V::width);
+  // A phase of a transposed convolution may have no plane at all, and no weights then.
+  for (size_t i = 0; i < K * K; ++i)
+    (d.planes ? V::repeat(d.weights + i * d.block, d.block) : V::zero()).store(weights + i * V::width);
   planar_columns<V>(d, weights, planar_tiles<V, MR, K, STEP>);
 }
 
