@@ -174,6 +174,21 @@ inline const shape fixed_shapes[] = {
      .stride = {1, 4, 4},
      .begin = {0, 1, 1},
      .end = {0, 1, 0}},
+    // Strides larger than the filter: phases without taps, after the last of the weights.
+    {.op = transposed,
+     .groups = 16,
+     .image = {2, 9, 17},
+     .filter = {1, 3, 3},
+     .stride = {3, 1, 1},
+     .begin = {0, 1, 1},
+     .end = {0, 1, 1},
+     .output_padding = {2, 0, 0}},
+    {.op = transposed,
+     .groups = 32,
+     .image = {1, 4, 18},
+     .filter = {1, 2, 3},
+     .stride = {1, 3, 5},
+     .output_padding = {0, 2, 4}},
 };
 
 // Ends with every piecewise linear epilogue, whose results are exact on small integers.
