@@ -9,8 +9,9 @@
 //       row.gemm                                                            weights pass once, in order
 //     for tile: dst = epilogue(transformed products)
 //
-// Tiles are counted over rows, interleaved images (dilation d is d by d images with pixels d apart), and batch.
-// Filters along one axis take tiles along it alone; along y the axes change places.  Where channels are not
+// Tiles are counted over rows, interleaved images (dilation d is d by d images with pixels d apart), and batch.  At
+// stride 2 the products of an output's interleaved images, its parts, are summed before the transform: taps of
+// row.gemm. Filters along one axis take tiles along it alone; along y the axes change places.  Where channels are not
 // densest in memory, lines of tiles go through a buffer of 16 channels in L1.
 #include "conv_winograd.h"
 
@@ -56,12 +57,14 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
   const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
   const cut rows(std::max<int64_t>(groups.height, 1), row.mr);
   const double m = tiles / double(rows.tiles);
-  double group = double(panels) * tile_cycles(row, m, row.nr, double(g.c));
-  if (tail) group += tile_cycles(row, m, double(tail), double(g.c));
+  const double depth = double(g.c * t.products(t.points())) / double(t.points());
+  double group = double(panels) * tile_cycles(row, m, row.nr, depth);
+  if (tail) group += tile_cycles(row, m, double(tail), depth);
   group *= double(t.points() * rows.tiles);
   const double in = 0.9 + 0.155 * row.vector + (source_run(g, row) ? 0 : 0.35 * row.vector),
                out = 1.3 + 0.17 * row.vector + (destination_run(p, g, row) ? 0 : 0.3 * row.vector);
-  const double vectors = in * double(up(g.c, row.vector)) * double(b.word[blocks]) + out * double(up(g.k, row.vector));
+  const double vectors =
+      in * double(t.all_parts() * up(g.c, row.vector)) * double(b.word[blocks]) + out * double(up(g.k, row.vector));
   group += tiles * double(t.points()) * vectors;
   return group * double(groups.tiles) * double(g.groups);
 }
@@ -73,28 +76,40 @@ refusal refuse(const form& f, const quern_problem& p, const kernel&) {
   const quern_window& w = p.window;
   if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
   const int64_t high = w.filter[1], wide = w.filter[2];
-  if (wide != f.r && wide != 1) return {QUERN_REASON_SHAPE, "window.filter[2]", wide, f.r};
-  if (high != f.r && (high != 1 || wide == 1)) return {QUERN_REASON_SHAPE, "window.filter[1]", high, f.r};
-  const int64_t c = p.src.size[1] / p.groups;
-  if (high == f.r && wide == f.r && (c < f.least_c || c > f.most_c))
-    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, c < f.least_c ? f.least_c : f.most_c};
-  const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
-  if (w.stride[0] != 1 && transposed) return {QUERN_REASON_SHAPE, "window.stride[0]", w.stride[0], 1};
-  if (w.stride[1] != 1 && (transposed || high > 1)) return {QUERN_REASON_SHAPE, "window.stride[1]", w.stride[1], 1};
-  if (w.stride[2] != 1 && (transposed || wide > 1)) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], 1};
+  const bool transposed = p.op == QUERN_CONV_TRANSPOSED, square = high > 1 && wide > 1;
+  // Of an axis with more than one tap.
+  const auto refuse_axis = [&](int i, const char* filter, const char* stride, const char* dilation) -> refusal {
+    const int64_t most = transposed ? 1 : 2, s = w.stride[i];
+    if (s > most) return {QUERN_REASON_SHAPE, stride, s, most};
+    if (up(w.filter[i], s) != f.r) return {QUERN_REASON_SHAPE, filter, w.filter[i], s * f.r};
+    if (s > 1 && w.dilation[i] > 1) return {QUERN_REASON_SHAPE, dilation, w.dilation[i], 1};
+    return {};
+  };
+  refusal why = {};
+  if (wide > 1 || high <= 1) why = refuse_axis(2, "window.filter[2]", "window.stride[2]", "window.dilation[2]");
+  if (!why && high > 1) why = refuse_axis(1, "window.filter[1]", "window.stride[1]", "window.dilation[1]");
+  if (why) return why;
+  if (square && w.stride[1] != w.stride[2]) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], w.stride[1]};
+  const int64_t c = p.src.size[1] / p.groups, least = square ? f.least_square : f.least_line;
+  const int64_t most = square ? f.most_square / (w.stride[1] * w.stride[2]) : INT64_MAX;
+  if (c < least || c > most) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, c < least ? least : most};
+  static constexpr const char* strides[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
+  for (int i = 0; i < 3 && transposed; ++i)
+    if (w.stride[i] != 1) return {QUERN_REASON_SHAPE, strides[i], w.stride[i], 1};
   return {};
 }
 
 blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, row.nr, row.vector, t.points()};
+  const weight_panels panels = {g, row.nr, row.vector, t.products(t.points())};
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
   // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
   // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.
-  const int64_t l2 = int64_t(m.l2), one_tile = std::max<int64_t>(1, t.points() * (g.c + panels.columns()) * 4);
-  const int64_t weights = t.points() * g.c * panels.columns() * 4;
+  const int64_t l2 = int64_t(m.l2),
+                one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
+  const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8;
   b.word[fetch_ahead] = !through_buffer(p, g, row) && image_bytes(g) > 4 * double(l2);
   const int64_t room = resident ? l2 * 3 / 4 - weights : 4 * l2, least = up(12, row.mr) * row.mr;
@@ -134,47 +149,51 @@ cost predict(const form&, const quern_problem& p, const kernel& row, const block
 
 double error_bound(const form& f, const quern_problem& p) {
   const geometry g = geometry_of(p);
+  const tiling t = tiling_of(f, g);
   const double growth = (g.filter[1] > 1 ? f.growth : 1) * (g.filter[2] > 1 ? f.growth : 1);
   // Of a product's way: at most five roundings in each pass of a transform, one of its weight, one a channel.
-  const double n = (double(g.c) + 21) * 0x1p-24;
+  const double n = (double(g.c) * double(t.all_parts()) + 21) * 0x1p-24;
   return n < 0.5 ? growth * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
-// [group][point][panel][c][nr]
+// [group][point][panel][part][c][nr]
 void pack(const form& f, const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, j.row.nr, j.row.vector, t.points()};
+  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products(t.points())};
   const float* from = static_cast<const float*>(weights);
   float* to = reinterpret_cast<float*>(payload);
-  const int64_t base = weight_offset(g, first), ry = t.square ? f.r : 1;
+  const int64_t base = weight_offset(g, first);
   const int64_t sy = g.weights[t.upright ? 4 : 3], sx = g.weights[t.upright ? 3 : 4];
+  int64_t before[most_points * most_points] = {};
+  for (int64_t point = 1; point < t.points(); ++point) before[point] = before[point - 1] + t.parts_at(point - 1);
   for (int64_t channel = first; channel < first + count; ++channel) {
     const int64_t k = channel % g.k, panel = k / j.row.nr, width = panels.width(panel);
     const float* w = from + (weight_offset(g, channel) - base);
     const bool fill = k == g.k - 1;
-    for (int64_t c = 0; c < g.c; ++c, w += g.weights[1]) {
-      double wide[most_taps][most_points];
-      for (int64_t r = 0; r < ry; ++r)
-        for (int64_t i = 0; i < t.ax; ++i) {
+    for (int64_t c = 0; c < g.c; ++c, w += g.weights[1])
+      for (int64_t part = 0; part < t.all_parts(); ++part) {
+        const int64_t py = part / t.parts[1], px = part % t.parts[1];
+        double wide[most_taps][most_points] = {};
+        const int64_t ry = up(t.y.taps - py, t.parts[0]), rx = up(t.x.taps - px, t.parts[1]);
+        for (int64_t r = 0; r < ry; ++r)
+          for (int64_t i = 0; i < t.ax; ++i)
+            for (int64_t s = 0; s < rx; ++s)
+              wide[r][i] +=
+                  f.matrices.g[i][s] * double(w[(t.y.filter_begin + (r * t.parts[0] + py) * t.y.filter_step) * sy +
+                                                (t.x.filter_begin + (s * t.parts[1] + px) * t.x.filter_step) * sx]);
+        for (int64_t point = 0; point < t.points(); ++point) {
+          const int64_t i = point / t.ax, parts_y = t.parts_at(0, i), parts_x = t.parts_at(1, point % t.ax);
+          if (py >= parts_y || px >= parts_x) continue;
           double sum = 0;
-          for (int64_t s = 0; s < f.r; ++s)
-            sum +=
-                f.matrices.g[i][s] *
-                double(
-                    w[(t.y.filter_begin + r * t.y.filter_step) * sy + (t.x.filter_begin + s * t.x.filter_step) * sx]);
-          wide[r][i] = sum;
-        }
-      for (int64_t i = 0; i < t.ay; ++i)
-        for (int64_t x = 0; x < t.ax; ++x) {
-          double sum = 0;
-          for (int64_t r = 0; r < ry; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][x];
-          float* row = to + panels.phase(channel / g.k, i * t.ax + x) + panels.panel(panel, 1) + c * width;
+          for (int64_t r = 0; r < ry; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][point % t.ax];
+          float* row = to + panels.phase(channel / g.k, before[point]) + panels.panel(panel, parts_y * parts_x) +
+                       ((py * parts_x + px) * g.c + c) * width;
           row[k % j.row.nr] = float(sum);
           if (fill)
             for (int64_t rest = k % j.row.nr + 1; rest < width; ++rest) row[rest] = 0.0f;
         }
-    }
+      }
   }
 }
 
@@ -207,48 +226,52 @@ void transform_input(const work& w, int64_t first, int64_t last) {
   for (int64_t index = first, line; index < last; index += line) {
     const place at(t, index);
     line = run ? 1 : line_of(t, at, index, last);
-    const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step,
-                  x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step, z = ph.d.in_begin + at.d * ph.d.in_step;
+    const int64_t z = ph.d.in_begin + at.d * ph.d.in_step;
     const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
     const int64_t image = at.n * g.src[0] + z * g.src[2];
-    winograd_input_f32 call = {};
-    call.rows = inside ? on_image(t.y, y, t.step[0], t.ay) : 0;
-    call.matrix = w.s.v;
-    if (run) {
-      call.columns = on_image(t.x, x, t.step[1], t.ax);
-      call.src = src;
-      call.row = t.step[0] * t.src[0], call.column = t.step[1] * t.src[1];
-      for (int64_t c = 0; c < g.c; c += run) {
-        call.n = std::min(run, g.c - c);
-        call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
-        call.v = w.v + (index - first) * w.s.v_row + c;
-        w.transforms.winograd_input[t.square](call);
+    for (int64_t part = 0; part < w.s.parts; ++part) {
+      const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + part / t.parts[1],
+                    x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + part % t.parts[1];
+      float* const v = w.v + part * w.s.v + (index - first) * w.s.v_row;
+      winograd_input_f32 call = {};
+      call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) : 0;
+      call.matrix = w.s.parts * w.s.v;
+      if (run) {
+        call.columns = on_image(t.x, x, t.apart[1], t.ax);
+        call.src = src;
+        call.row = t.apart[0] * t.src[0], call.column = t.apart[1] * t.src[1];
+        for (int64_t c = 0; c < g.c; c += run) {
+          call.n = std::min(run, g.c - c);
+          call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
+          call.v = v + c;
+          w.transforms.winograd_input[t.square](call);
+        }
+        continue;
       }
-      continue;
-    }
-    // The line's pixels on the image.
-    const int64_t columns = (line - 1) * t.mx + t.ax;
-    const int64_t lo = x >= 0 ? 0 : std::min(columns, up(-x, t.step[1])),
-                  hi = x >= t.x.in_size ? lo : std::clamp(up(t.x.in_size - x, t.step[1]), lo, columns);
-    for (int64_t c = 0; c < g.c; c += buffer_channels) {
-      call.n = std::min(buffer_channels, g.c - c);
-      for (int64_t r = 0; r < t.ay; ++r)
-        if (call.rows >> r & 1 && lo < hi)
-          gather(w.j.row,
-                 {.at = src + image + (y + r * t.step[0]) * t.src[0] + (x + lo * t.step[1]) * t.src[1],
-                  .count = hi - lo,
-                  .pixel = t.step[1] * t.src[1],
-                  .channel_stride = g.src[1],
-                  .block = g.src_block},
-                 {channel + c, channel + c + int64_t(call.n)}, w.buffer + (r * columns + lo) * buffer_channels,
-                 buffer_channels, 1);
-      call.src = w.buffer;
-      call.row = columns * buffer_channels, call.column = buffer_channels;
-      for (int64_t i = 0; i < line; ++i) {
-        call.columns = on_image(t.x, x + i * t.mx * t.step[1], t.step[1], t.ax);
-        call.origin = i * t.mx * buffer_channels;
-        call.v = w.v + (index - first + i) * w.s.v_row + c;
-        w.transforms.winograd_input[t.square](call);
+      // The line's pixels on the image.
+      const int64_t columns = (line - 1) * t.mx + t.ax;
+      const int64_t lo = x >= 0 ? 0 : std::min(columns, up(-x, t.apart[1])),
+                    hi = x >= t.x.in_size ? lo : std::clamp(up(t.x.in_size - x, t.apart[1]), lo, columns);
+      for (int64_t c = 0; c < g.c; c += buffer_channels) {
+        call.n = std::min(buffer_channels, g.c - c);
+        for (int64_t r = 0; r < t.ay; ++r)
+          if (call.rows >> r & 1 && lo < hi)
+            gather(w.j.row,
+                   {.at = src + image + (y + r * t.apart[0]) * t.src[0] + (x + lo * t.apart[1]) * t.src[1],
+                    .count = hi - lo,
+                    .pixel = t.apart[1] * t.src[1],
+                    .channel_stride = g.src[1],
+                    .block = g.src_block},
+                   {channel + c, channel + c + int64_t(call.n)}, w.buffer + (r * columns + lo) * buffer_channels,
+                   buffer_channels, 1);
+        call.src = w.buffer;
+        call.row = columns * buffer_channels, call.column = buffer_channels;
+        for (int64_t i = 0; i < line; ++i) {
+          call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax);
+          call.origin = i * t.mx * buffer_channels;
+          call.v = v + i * w.s.v_row + c;
+          w.transforms.winograd_input[t.square](call);
+        }
       }
     }
   }
@@ -265,25 +288,27 @@ class fetcher {
     range channels;                    // of a pixel
     int64_t channel_stride, block;     // as in a tensor
     int64_t first[2], size[2];         // the pixel of output (0, 0) along y and x, and how many there are
+    int64_t step[2];                   // pixels an output
+    int64_t each[2], apart[2];         // pixels of a tile, and from one to the next
   };
 
   fetcher(const tiling& t, const image& p, int64_t first, int64_t last, int64_t calls)
-      : t_(t), p_(p), at_(t, first), segments_((last - first) * t.my), calls_(calls) {}
+      : t_(t), p_(p), at_(t, first), segments_((last - first) * p.each[0]), calls_(calls) {}
 
   // What one of `calls` calls has to fetch.
   void operator()() {
     ++call_;
     for (const int64_t end = segments_ * call_ / calls_; done_ < end; ++done_) {
-      const int64_t y = at_.output(t_, 0, t_.my) + p_.first[0] + row_ * t_.step[0];
-      int64_t x = at_.output(t_, 1, t_.mx) + p_.first[1];
+      const int64_t y = at_.output(t_, 0, t_.my) * p_.step[0] + p_.first[0] + row_ * p_.apart[0];
+      int64_t x = at_.output(t_, 1, t_.mx) * p_.step[1] + p_.first[1];
       if (y >= 0 && y < p_.size[0]) {
         const float* from = p_.base + (at_.n * p_.image + at_.d * p_.plane + y * p_.row);
-        for (int64_t i = 0; i < t_.mx && x < p_.size[1]; ++i, x += t_.step[1])
+        for (int64_t i = 0; i < p_.each[1] && x < p_.size[1]; ++i, x += p_.apart[1])
           if (x >= 0)
             for (int64_t c = p_.channels.begin; c < p_.channels.end; c += 16)
               __builtin_prefetch(from + (x * p_.pixel + channel_offset(c, p_.channel_stride, p_.block)), 0, 2);
       }
-      if (++row_ == t_.my) row_ = 0, at_.next(t_);
+      if (++row_ == p_.each[0]) row_ = 0, at_.next(t_);
     }
   }
 
@@ -299,11 +324,11 @@ void multiply(const work& w, int64_t first, int64_t last) {
   const int64_t tiles = last - first;
   const kernel& row = w.j.row;
   const geometry& g = w.t.g;
-  const weight_panels panels = {g, row.nr, row.vector, w.t.points()};
-  const gemm_tap tap = {0, 0};
+  const weight_panels panels = {g, row.nr, row.vector, w.t.products(w.t.points())};
+  gemm_tap taps[4];
   const cut rows(tiles, row.mr);
   gemm_f32 call = {};
-  call.k = g.c, call.taps = 1, call.tap = &tap;
+  call.k = g.c, call.tap = taps;
   call.lda = w.s.v_row;
   call.out.ldc = w.s.m_row;
   const tiling& t = w.t;
@@ -320,8 +345,11 @@ void multiply(const work& w, int64_t first, int64_t last) {
                    .channels = {w.group * g.c, (w.group + 1) * g.c},
                    .channel_stride = g.src[1],
                    .block = g.src_block,
-                   .first = {t.y.in_begin + (t.ay - t.my) * t.step[0], t.x.in_begin + (t.ax - t.mx) * t.step[1]},
-                   .size = {t.y.in_size, t.x.in_size}},
+                   .first = {t.y.in_begin + (t.ay - t.my) * t.apart[0], t.x.in_begin + (t.ax - t.mx) * t.apart[1]},
+                   .size = {t.y.in_size, t.x.in_size},
+                   .step = {t.y.in_step, t.x.in_step},
+                   .each = {t.my * t.parts[0], t.mx * t.parts[1]},
+                   .apart = {t.step[0], t.step[1]}},
                   std::min(last, t.tiles - tiles), std::min(t.tiles, last + tiles), calls);
   const int64_t channel = w.group * g.k + w.channel;
   fetcher destinations(t,
@@ -334,22 +362,31 @@ void multiply(const work& w, int64_t first, int64_t last) {
                         .channel_stride = g.dst[1],
                         .block = g.dst_block,
                         .first = {0, 0},
-                        .size = {t.y.out_count, t.x.out_count}},
+                        .size = {t.y.out_count, t.x.out_count},
+                        .step = {1, 1},
+                        .each = {t.my, t.mx},
+                        .apart = {t.step[0], t.step[1]}},
                        first, last, calls);
-  for (int64_t point = 0; point < t.points(); ++point)
+  for (int64_t point = 0, before = 0; point < t.points(); before += int64_t(call.taps), ++point) {
+    const int64_t parts_x = t.parts_at(1, point % t.ax);
+    call.taps = static_cast<size_t>(t.parts_at(point));
     for (int64_t k = 0; k < w.channels; k += row.nr) {
       const int64_t panel = (w.channel + k) / row.nr;
       // Whole vectors: the weights of the missing channels are zeros.
       call.n = call.ldb = panels.width(panel);
-      call.b = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, point) + panels.panel(panel, 1);
+      for (int64_t i = 0; i < int64_t(call.taps); ++i)
+        taps[i] = {(i / parts_x * t.parts[1] + i % parts_x) * w.s.v, i * g.c * int64_t(call.ldb)};
+      call.b = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, before) +
+               panels.panel(panel, int64_t(call.taps));
       for (int64_t i = 0; i < rows.tiles; ++i) {
         if (ahead) sources(), destinations();
         call.m = rows.rows(i);
-        call.a = w.v + point * w.s.v + rows.begin(i) * w.s.v_row;
+        call.a = w.v + point * w.s.parts * w.s.v + rows.begin(i) * w.s.v_row;
         call.out.c = w.m + point * w.s.m + rows.begin(i) * w.s.m_row + k;
         row.gemm(call);
       }
     }
+  }
 }
 
 void transform_output(const work& w, int64_t first, int64_t last) {
@@ -430,7 +467,7 @@ void transform_output(const work& w, int64_t first, int64_t last) {
 void run(const form& f, const job& j, const execution& e) {
   const geometry g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, j.row.nr, j.row.vector, t.points()};
+  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products(t.points())};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const kernel& transforms = transforms_of(f, j.row);
   const int64_t* word = j.blocks.word;
@@ -452,8 +489,8 @@ void run(const form& f, const job& j, const execution& e) {
                     channel,
                     std::min(word[block_panels] * j.row.nr, g.k - channel),
                     v,
-                    v + t.points() * s.v,
-                    v + t.points() * (s.v + s.m)};
+                    v + t.points() * s.parts * s.v,
+                    v + t.points() * (s.parts * s.v + s.m)};
     const int64_t first = groups.begin(index), last = first + groups.rows(index);
     transform_input(w, first, last);
     multiply(w, first, last);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The driver of Winograd's forms, of which every conv_winograd_<form>.cpp makes an algorithm: F(m x m, r x r) of
-// square filters, and F(m, r) of filters that are r long along one axis and one along the other.
+// square filters, and F(m, r) of filters that are r long along one axis and one along the other.  At stride 2 an axis
+// is two interleaved images, of which each meets every other tap: filters 2 r and 2 r - 1 long.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,9 @@ namespace quern::winograd_driver {
 struct form {
   const winograd_matrices& matrices;
   int m, r;
-  double growth;            // of rounding errors, along one axis
-  int64_t least_c, most_c;  // input channels of a group with which square filters keep to the error class
+  double growth;  // of rounding errors, along one axis
+  // Input channels of a group with which lines and squares keep to the error class; the most, over all parts.
+  int64_t least_line, least_square, most_square;
 };
 
 refusal refuse(const form&, const quern_problem&, const kernel&);
@@ -42,10 +44,10 @@ constexpr double growth_of(const winograd_matrices& w) {
 }
 
 // What an algorithm's row of functions takes.
-template <int M, int R, int64_t LEAST_C = 0, int64_t MOST_C = INT64_MAX>
+template <int M, int R, int64_t LEAST_LINE = 0, int64_t LEAST_SQUARE = 0, int64_t MOST_SQUARE = INT64_MAX>
 struct of {
   static constexpr winograd_matrices matrices{M, R};
-  static constexpr form f = {matrices, M, R, growth_of(matrices), LEAST_C, MOST_C};
+  static constexpr form f = {matrices, M, R, growth_of(matrices), LEAST_LINE, LEAST_SQUARE, MOST_SQUARE};
 
   static refusal refuse(const quern_problem& p, const kernel& row) { return winograd_driver::refuse(f, p, row); }
   static blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "conv_winograd.h"
 
-// Fewer channels than 4: more than four times the error of a chain of multiply-adds.
-using form = quern::winograd_driver::of<4, 3, 4>;
+// Fewer channels: more than four times the error of a chain of multiply-adds.
+using form = quern::winograd_driver::of<4, 3, 0, 4>;
 
 QUERN_ALGORITHM(conv_winograd_f43, .about = "Winograd F(4x4, 3x3), or F(4, 3) of one axis", .drives = kind::gemm_f32,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32_FAST,

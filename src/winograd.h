@@ -172,5 +172,20 @@ void output(const winograd_output_f32& call) {
   }
 }
 
+// The row of F(M, R).
+template <class V, int M, int R>
+constexpr kernel winograd_row(const char* name, const char* about, uint64_t isa) {
+  constexpr int A = M + R - 1;
+  return {.name = name,
+          .about = about,
+          .kind = kind::winograd_f32,
+          .isa = isa,
+          .mr = M,
+          .vector = V::width,
+          .taps = R,
+          .winograd_input = {input<V, 1, A>, input<V, A, A>},
+          .winograd_output = {output<V, 1, 1, A, M>, output<V, A, M, A, M>}};
+}
+
 }  // namespace
 }  // namespace quern

@@ -21,12 +21,28 @@ struct tiling {
   int64_t d_out;
   int64_t src[2], dst[2], residual[2];  // strides along y, x
   int64_t my, mx, ay, ax;
-  int64_t step[2];    // pixels from one of a tile to the next, along y and x
-  int64_t images[2];  // interleaved ones
+  int64_t step[2];    // outputs from one of a tile to the next, along y and x
+  int64_t apart[2];   // inputs from one of a tile to the next
+  int64_t parts[2];   // interleaved images that one output reads: the stride of a transformed axis
+  bool fewer[2];      // the last part has a tap less than the form: its product at infinity is zero
+  int64_t images[2];  // interleaved images of outputs: the dilation
   int64_t count[2];   // tiles of one of those
   int64_t tiles;
 
   int64_t points() const { return ay * ax; }
+  int64_t all_parts() const { return parts[0] * parts[1]; }
+  // Of a point of an axis, the parts whose products may not be zero.
+  int64_t parts_at(int axis_index, int64_t point) const {
+    const int64_t a = axis_index ? ax : ay;
+    return parts[axis_index] - (fewer[axis_index] && a % 2 == 0 && point == a - 1);
+  }
+  int64_t parts_at(int64_t point) const { return parts_at(0, point / ax) * parts_at(1, point % ax); }
+  // Of all points below `end`.
+  int64_t products(int64_t end) const {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < end; ++i) sum += parts_at(i);
+    return sum;
+  }
 };
 
 inline tiling tiling_of(const form& f, const geometry& g) {
@@ -45,7 +61,11 @@ inline tiling tiling_of(const form& f, const geometry& g) {
   t.mx = f.m, t.ax = f.m + f.r - 1;
   t.my = t.square ? t.mx : 1, t.ay = t.square ? t.ax : 1;
   const auto split = [&](int i, const axis& a, bool transformed, int64_t m) {
-    t.step[i] = transformed ? a.tap_step : 1;
+    const int64_t stride = transformed && !g.transposed ? g.stride[(i == 1) != upright ? 2 : 1] : 1;
+    t.step[i] = transformed && stride == 1 ? a.tap_step : 1;
+    t.apart[i] = std::max(stride, t.step[i]);
+    t.parts[i] = stride;
+    t.fewer[i] = a.taps < stride * f.r && transformed;
     t.images[i] = std::clamp<int64_t>(a.out_count, 1, t.step[i]);
     t.count[i] = up(up(a.out_count, t.images[i]), m);
   };
@@ -100,11 +120,12 @@ inline int64_t padded(int64_t channels, int64_t vector) {
 
 // Floats of a group's products, before and after, and of the buffers between layouts.
 struct sizes {
-  int64_t tiles, v_row, v, m_row, m, buffer;  // floats; of v and m from point to point
+  int64_t tiles, parts, v_row, v, m_row, m, buffer;  // floats; of v from part to part, of m from point to point
   int64_t buffers;
   sizes(const tiling& t, const kernel& row, const weight_panels& panels, int64_t group_tiles, int64_t panel_count,
         bool through_buffer)
       : tiles(group_tiles),
+        parts(t.all_parts()),
         v_row(padded(t.g.c, row.vector)),
         v(tiles * v_row + 16),
         m_row(padded(std::min(panel_count * row.nr, panels.columns()), row.vector)),
@@ -112,7 +133,7 @@ struct sizes {
         buffer(through_buffer ? t.ay * ((buffer_tiles - 1) * t.mx + t.ax) * buffer_channels : 0),
         buffers(through_buffer ? 2 : 0) {}
   uint64_t bytes(int64_t points) const {
-    return uint64_t(up((points * (v + m) + buffers * buffer) * 4, QUERN_ALIGN) * QUERN_ALIGN);
+    return uint64_t(up((points * (parts * v + m) + buffers * buffer) * 4, QUERN_ALIGN) * QUERN_ALIGN);
   }
 };
 

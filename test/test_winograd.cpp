@@ -229,22 +229,25 @@ std::vector<quern_candidate> winograd_candidates(quern_problem p) {
 }
 
 struct filter_size {
-  int64_t r, s;
+  int64_t r, s, stride = 1;
 };
 
 // Random problems that some form takes: any image, padding, dilation, groups, batch, strides and epilogue.
 quern_problem random_winograd(dice& d) {
-  static constexpr filter_size filters[] = {{3, 3}, {3, 3}, {3, 3}, {1, 3}, {3, 1},
-                                            {5, 5}, {1, 5}, {5, 1}, {1, 7}, {7, 1}};
+  static constexpr filter_size filters[] = {{3, 3},    {3, 3},    {3, 3},    {1, 3},    {3, 1},    {5, 5},
+                                            {1, 5},    {5, 1},    {7, 7},    {1, 7},    {7, 1},    {2, 2},
+                                            {1, 2},    {3, 3, 2}, {3, 3, 2}, {4, 4, 2}, {1, 3, 2}, {3, 1, 2},
+                                            {5, 5, 2}, {6, 5, 2}, {1, 7, 2}, {7, 7, 2}};
   for (;;) {
-    const auto [r, s] = d.of(filters);
-    shape f = {.op = d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
+    const auto [r, s, stride] = d.of(filters);
+    shape f = {.op = stride == 1 && d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
     f.n = d.one_in(3) ? d.from(2, 3) : 1, f.groups = d.one_in(4) ? d.from(2, 3) : 1;
     f.c = d.from(1, 36), f.k = d.from(1, 70);
     f.image[1] = d.from(1, 17), f.image[2] = d.from(1, 17);
     f.filter[1] = r, f.filter[2] = s;
     for (int i = 1; i < 3; ++i) {
-      f.dilation[i] = d.one_in(4) ? d.from(2, 5) : 1;
+      if (f.filter[i] > 1) f.stride[i] = stride;
+      f.dilation[i] = stride == 1 && d.one_in(4) ? d.from(2, 5) : 1;
       const int64_t reach = (f.filter[i] - 1) * f.dilation[i];
       f.begin[i] = d.from(0, reach), f.end[i] = d.from(0, reach);
       if (f.filter[i] == 1 && f.op == QUERN_CONV) f.stride[i] = d.from(1, 2);
@@ -333,10 +336,15 @@ std::vector<double> in_double(quern_problem p, const operands& in) {
   return list;
 }
 
-constexpr filter_size form_filters[] = {{3, 3}, {1, 3}, {5, 5}, {1, 5}, {1, 7}};
+constexpr filter_size form_filters[] = {{3, 3}, {1, 3},    {5, 5},    {1, 5},    {7, 7},   {1, 7},
+                                        {2, 2}, {3, 3, 2}, {1, 3, 2}, {5, 5, 2}, {7, 7, 2}};
 
 quern_problem error_problem(filter_size f, int64_t c) {
-  const shape s = {.c = c, .k = 5, .image = {1, f.r == 1 ? 3 : 13, 26}, .filter = {1, f.r, f.s}};
+  const shape s = {.c = c,
+                   .k = 5,
+                   .image = {1, f.r == 1 ? 3 : 13, 26},
+                   .filter = {1, f.r, f.s},
+                   .stride = {1, f.r == 1 ? 1 : f.stride, f.stride}};
   quern_problem p = problem_of(s, QUERN_NHWC, QUERN_NHWC);
   p.accuracy = QUERN_ACCURACY_F32_LOOSE;
   return completed(p);

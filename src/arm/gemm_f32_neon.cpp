@@ -10,6 +10,10 @@
 #include "gemm_f32.h"
 #include "vec_neon.h"
 
+namespace quern::rows {
+extern const kernel_list winograd_f32_neon __attribute__((weak, visibility("hidden")));  // NULL without that family
+}
+
 #if defined(__aarch64__)
 QUERN_KERNELS(gemm_f32_neon,
               {.name = "gemm_f32_8x8_neon",
@@ -19,8 +23,10 @@ QUERN_KERNELS(gemm_f32_neon,
                .mr = 8,
                .nr = 8,
                .vector = 4,
+               .winograd = &winograd_f32_neon,
                .gemm = run<vec, 8, 2>,
-               .copy = copy<vec>},
+               .copy = copy<vec>,
+               .finish = finish<vec>},
               {.name = "gemm_f32_5x16_neon",
                .about = "wide tile: reads A least often; rows used where they lie",
                .kind = kind::gemm_f32,
@@ -28,8 +34,10 @@ QUERN_KERNELS(gemm_f32_neon,
                .mr = 5,
                .nr = 16,
                .vector = 4,
+               .winograd = &winograd_f32_neon,
                .gemm = run<vec, 5, 4>,
-               .copy = copy<vec>})
+               .copy = copy<vec>,
+               .finish = finish<vec>})
 #else
 QUERN_KERNELS(gemm_f32_neon, {.name = "gemm_f32_4x8_neon",
                               .about = "all that 16 registers hold",
@@ -38,6 +46,8 @@ QUERN_KERNELS(gemm_f32_neon, {.name = "gemm_f32_4x8_neon",
                               .mr = 4,
                               .nr = 8,
                               .vector = 4,
+                              .winograd = &winograd_f32_neon,
                               .gemm = run<vec, 4, 2>,
-                              .copy = copy<vec>})
+                              .copy = copy<vec>,
+                              .finish = finish<vec>})
 #endif
