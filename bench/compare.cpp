@@ -35,6 +35,8 @@ constexpr entry entries[] = {
     {"im2col_workspace", 4, im2col_workspace, "memory of a whole im2col matrix, and what each algorithm takes"},
     {"im2col_blocked", 6, im2col_blocked, "whole im2col and GEMM, or block by block"},
     {"fused_packing", 7, fused_packing, "im2col and then packing, or packing straight from the image"},
+    {"winograd_tiled", 8, winograd_tiled, "Winograd of the whole image, or of groups of tiles"},
+    {"winograd_reduction", 9, winograd_reduction, "multiplications that Winograd saves, and time"},
     {"layouts", 12, layouts, "the same layers in NCHW, NHWC and blocks of 4, 8, 16 channels"},
     {"aligned_reads", 13, aligned_reads, "rows of odd width in NCHW, or aligned blocks of channels"},
     {"sliding_window", 22, sliding_window, "sliding window or im2col, few input channels"},

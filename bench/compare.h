@@ -70,6 +70,8 @@ arm planned(const std::shared_ptr<task>&, const std::string& name, const char* a
 void im2col_workspace(ring&);
 void im2col_blocked(ring&);
 void fused_packing(ring&);
+void winograd_tiled(ring&);
+void winograd_reduction(ring&);
 void layouts(ring&);
 void aligned_reads(ring&);
 void sliding_window(ring&);

@@ -78,97 +78,113 @@ template <int A, int M, class V>
   }
 }
 
-// Channels [c, c + count) of a tile.  EDGE: pixels may be missing, and channels.  What the loops need is copied from
-// the call first: a vector store may change any memory.
-template <class V, int AY, int AX, bool EDGE>
+// Rows of a vector of channels to V: point x of row y is at from + y * row + x * point.  Not inlined: lines and
+// squares, on the border and inside, share it.
+template <class V, int A>
+[[gnu::noinline]] void input_rows(const float* from, int rows, ptrdiff_t row, ptrdiff_t point, float* v,
+                                  size_t matrix) {
+  for (int y = 0; y < rows; ++y, from += row, v += A * matrix) {
+    V d[A], o[A];
+    QUERN_UNROLL for (int x = 0; x < A; ++x) d[x] = V::load(from + x * point);
+    input_line<A>(d, o);
+    QUERN_UNROLL for (int x = 0; x < A; ++x) o[x].store(v + x * matrix);
+  }
+}
+
+// Channels [c, c + count) of a tile of A columns, down each of which goes a transform of AY rows.  EDGE: pixels may
+// be missing, and channels.  What the loop needs is copied from the call first: a vector store may change any memory.
+template <class V, int AY, int A, bool EDGE>
 [[gnu::always_inline]] inline void input_tile(const winograd_input_f32& t, size_t c, size_t count) {
   constexpr int W = V::width;
   const float* const src = t.src;
   const ptrdiff_t row = t.row, column = t.column;
   ptrdiff_t at = t.origin + static_cast<ptrdiff_t>(c);
-  const size_t matrix = t.matrix;
-  float* v = t.v + c;
   const uint32_t rows = t.rows, columns = t.columns;
-  const auto load = [&](int y, int x) __attribute__((always_inline)) {
-    if (EDGE && !(rows >> y & columns >> x & 1)) return V::zero();
-    const float* p = src + (at + y * row);
-    return EDGE ? V::load_part(p, count) : V::load(p);
-  };
-  if constexpr (AY == 1) {
-    V d[AX], o[AX];
-    QUERN_UNROLL for (int x = 0; x < AX; ++x, at += column) d[x] = load(0, x);
-    input_line<AX>(d, o);
-    QUERN_UNROLL for (int x = 0; x < AX; ++x) o[x].store(v + x * matrix);
-  } else {
-    alignas(64) float between[AY * AX * W];
-    for (int x = 0; x < AX; ++x, at += column) {
-      V d[AY], o[AY];
-      QUERN_UNROLL for (int y = 0; y < AY; ++y) d[y] = load(y, x);
-      input_line<AY>(d, o);
-      QUERN_UNROLL for (int y = 0; y < AY; ++y) o[y].store(between + (y * AX + x) * W);
+  alignas(64) float between[AY * A * W];
+  for (int x = 0; x < A; ++x, at += column) {
+    V d[AY], o[AY];
+    QUERN_UNROLL for (int y = 0; y < AY; ++y) {
+      const float* p = src + (at + y * row);
+      if constexpr (EDGE)
+        d[y] = rows >> y & columns >> x & 1 ? V::load_part(p, count) : V::zero();
+      else
+        d[y] = V::load(p);
     }
-    for (int y = 0; y < AY; ++y, v += AX * matrix) {
-      V d[AX], o[AX];
-      QUERN_UNROLL for (int x = 0; x < AX; ++x) d[x] = V::load(between + (y * AX + x) * W);
-      input_line<AX>(d, o);
-      QUERN_UNROLL for (int x = 0; x < AX; ++x) o[x].store(v + x * matrix);
+    input_line<AY>(d, o);
+    QUERN_UNROLL for (int y = 0; y < AY; ++y) o[y].store(between + (y * A + x) * W);
+  }
+  input_rows<V, A>(between, AY, A * W, W, t.v + c, t.matrix);
+}
+
+template <class V, int AY, int A>
+void input(const winograd_input_f32& t) {
+  constexpr size_t W = V::width;
+  size_t c = 0;
+  if (t.rows == (1u << AY) - 1 && t.columns == (1u << A) - 1)
+    for (; c + W <= t.n; c += W) {
+      if constexpr (AY == 1)
+        input_rows<V, A>(t.src + (t.origin + static_cast<ptrdiff_t>(c)), 1, 0, t.column, t.v + c, t.matrix);
+      else
+        input_tile<V, AY, A, false>(t, c, W);
+    }
+  for (; c < t.n; c += W) input_tile<V, AY, A, true>(t, c, t.n - c < W ? t.n - c : W);
+}
+
+// Channels from c on of the rows of a tile: point x of row y is at from + y * row + x * point.  Not inlined: lines and
+// squares share it.
+template <class V, int A, int M>
+[[gnu::noinline]] void output_rows(const winograd_output_f32& t, size_t c, const float* from, size_t row,
+                                   size_t point) {
+  constexpr size_t W = V::width;
+  const epilogue_f32& e = *t.out.epilogue;
+  const size_t count = t.n - c < W ? t.n - c : W, rows = t.rows, columns = t.columns;
+  const size_t dst_row = t.dst_row, residual_row = t.residual_row;
+  const bool simple = e.clamp_only && count == W;
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const V bias = simple && e.bias ? V::load(e.bias + t.out.channel + c) : V::set1(-0.0f);
+  const auto finish = t.finish;
+  output_f32 out = t.out;
+  out.c += c, out.channel += c;
+  if (out.residual) out.residual += c;
+  for (size_t y = 0; y < rows; ++y, out.c += dst_row, from += row) {
+    V d[A], o[M];
+    QUERN_UNROLL for (int x = 0; x < A; ++x) d[x] = V::load(from + x * point);
+    output_line<A, M>(d, o);
+    if (simple) {
+      QUERN_UNROLL for (int x = 0; x < M; ++x) {
+        if (static_cast<size_t>(x) < columns)
+          V::min(upper, V::max(lower, o[x] + bias)).store(out.c + static_cast<size_t>(x) * out.ldc);
+      }
+    } else {
+      alignas(64) float line[M * W];
+      QUERN_UNROLL for (int x = 0; x < M; ++x) o[x].store(line + x * W);
+      const output_f32 to = out;
+      finish(to, columns, count, line, W);
+      if (out.residual) out.residual += residual_row;
     }
   }
 }
 
-template <class V, int AY, int AX>
-void input(const winograd_input_f32& t) {
-  constexpr size_t W = V::width;
-  size_t c = 0;
-  if (t.rows == (1u << AY) - 1 && t.columns == (1u << AX) - 1)
-    for (; c + W <= t.n; c += W) input_tile<V, AY, AX, false>(t, c, W);
-  for (; c < t.n; c += W) input_tile<V, AY, AX, true>(t, c, t.n - c < W ? t.n - c : W);
+template <class V, int A, int M>
+void output_along(const winograd_output_f32& t) {
+  // Rows of M are padded to whole vectors.
+  for (size_t c = 0; c < t.n; c += V::width) output_rows<V, A, M>(t, c, t.m + c, 0, t.matrix);
 }
 
-template <class V, int AY, int MY, int AX, int MX>
-void output(const winograd_output_f32& call) {
+template <class V, int A, int M>
+void output_square(const winograd_output_f32& t) {
   constexpr size_t W = V::width;
-  const winograd_output_f32 t = call;
-  const epilogue_f32& e = *t.out.epilogue;
-  const float* const biases = e.clamp_only ? e.bias : nullptr;
-  const bool clamp_only = e.clamp_only;
-  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const size_t matrix = t.matrix;
   for (size_t c = 0; c < t.n; c += W) {
-    const size_t count = t.n - c < W ? t.n - c : W;
-    const bool simple = clamp_only && count == W;
-    const V bias = simple && biases ? V::load(biases + t.out.channel + c) : V::set1(-0.0f);
-    // Rows of M are padded to whole vectors.
     const float* m = t.m + c;
-    alignas(64) float between[MY * AX * W];
-    if constexpr (AY > 1) {
-      for (int x = 0; x < AX; ++x, m += t.matrix) {
-        V d[AY], o[MY];
-        QUERN_UNROLL for (int y = 0; y < AY; ++y) d[y] = V::load(m + y * AX * t.matrix);
-        output_line<AY, MY>(d, o);
-        QUERN_UNROLL for (int y = 0; y < MY; ++y) o[y].store(between + (y * AX + x) * W);
-      }
+    alignas(64) float between[M * A * W];
+    for (int x = 0; x < A; ++x, m += matrix) {
+      V d[A], o[M];
+      QUERN_UNROLL for (int y = 0; y < A; ++y) d[y] = V::load(m + y * A * matrix);
+      output_line<A, M>(d, o);
+      QUERN_UNROLL for (int y = 0; y < M; ++y) o[y].store(between + (y * A + x) * W);
     }
-    output_f32 out = t.out;
-    out.c += c, out.channel += c;
-    if (out.residual) out.residual += c;
-    for (size_t y = 0; y < t.rows; ++y, out.c += t.dst_row) {
-      V d[AX], o[MX];
-      QUERN_UNROLL for (int x = 0; x < AX; ++x) d[x] =
-          AY > 1 ? V::load(between + (y * AX + x) * W) : V::load(m + x * t.matrix);
-      output_line<AX, MX>(d, o);
-      if (simple) {
-        QUERN_UNROLL for (int x = 0; x < MX; ++x) {
-          if (static_cast<size_t>(x) < t.columns)
-            V::min(upper, V::max(lower, o[x] + bias)).store(out.c + static_cast<size_t>(x) * out.ldc);
-        }
-      } else {
-        alignas(64) float row[MX * W];
-        QUERN_UNROLL for (int x = 0; x < MX; ++x) o[x].store(row + x * W);
-        const output_f32 line = out;
-        t.finish(line, t.columns, count, row, W);
-        if (out.residual) out.residual += t.residual_row;
-      }
-    }
+    output_rows<V, A, M>(t, c, between, A * W, W);
   }
 }
 
@@ -184,7 +200,7 @@ constexpr kernel winograd_row(const char* name, const char* about, uint64_t isa)
           .vector = V::width,
           .taps = R,
           .winograd_input = {input<V, 1, A>, input<V, A, A>},
-          .winograd_output = {output<V, 1, 1, A, M>, output<V, A, M, A, M>}};
+          .winograd_output = {output_along<V, A, M>, output_square<V, A, M>}};
 }
 
 }  // namespace
