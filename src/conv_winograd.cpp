@@ -15,6 +15,8 @@
 // densest in memory, lines of tiles go through a buffer of 16 channels in L1.
 #include "conv_winograd.h"
 
+#include <cmath>
+
 #include "driver.h"
 #include "pixels.h"
 #include "winograd_tiling.h"
@@ -140,11 +142,17 @@ blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row,
   return b;
 }
 
-cost predict(const form&, const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const double image = image_bytes(geometry_of(p));
-  const double weights = double(b.packed_bytes);
-  const double traffic = (weights > double(m.l2) * 5 / 8 ? weights * double(b.word[tile_groups]) / 10 : 0) + image / 8;
-  return overlapped(row, b, traffic);
+cost predict(const form& f, const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry g = geometry_of(p);
+  const double streamed =
+      double(b.packed_bytes) > double(m.l2) * 5 / 8 ? double(b.packed_bytes) * double(b.word[tile_groups]) : 0;
+  // Weights from L3 come 10 bytes a cycle, or wait: the first tile of rows that meets a line of them has them hidden
+  // behind its multiply-adds, as far as those go.
+  const double tiles = std::max(1.0, double(tiling_of(f, g).tiles) / double(b.word[tile_groups]));
+  const double rows = tiles / double(up(int64_t(std::ceil(tiles)), row.mr)), hidden = rows * 16 / row.vector / 2;
+  blocking waiting = b;
+  waiting.cycles += std::max(0.0, 6.4 - hidden) * streamed / 64;
+  return overlapped(row, waiting, streamed / 10 + image_bytes(g) / 8);
 }
 
 double error_bound(const form& f, const quern_problem& p) {
