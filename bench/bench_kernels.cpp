@@ -102,8 +102,11 @@ struct depthwise_tile {
 // All lines of a call away from the image's edges, with a square filter.
 struct grouped_tile {
   explicit grouped_tile(const quern::kernel& row)
-      : filter(row.taps ? row.taps : 4), group(row.group), taps(row.taps ? filter : 1) {
-    const size_t n = row.vector, pixels = row.mr + filter - 1, lines = row.lines + filter - 1;
+      : filter(row.taps ? row.taps : 4),
+        group(row.group ? row.group : row.vector),
+        taps(row.taps ? filter : 1),
+        step(row.step ? row.step : 1) {
+    const size_t n = row.vector, pixels = (row.mr - 1) * step + filter, lines = row.lines + filter - 1;
     src = floats(lines * pixels * n), weights = floats(filter * filter * group * n);
     dst = floats(static_cast<size_t>(row.lines * row.mr) * n);
     for (size_t i = 0; i < lines * pixels * n; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
@@ -115,7 +118,8 @@ struct grouped_tile {
     call.m = row.mr, call.n = n, call.lines = row.lines;
     call.rows = rows.size(), call.row = rows.data();
     call.src = src.get(), call.src_pixel = static_cast<ptrdiff_t>(n);
-    call.src_line = static_cast<ptrdiff_t>(pixels * n), call.src_half = static_cast<ptrdiff_t>(n / 2);
+    call.channels = group, call.run = row.group ? n / 2 : n;
+    call.src_line = static_cast<ptrdiff_t>(pixels * n), call.src_run = static_cast<ptrdiff_t>(n / 2);
     call.weights = weights.get();
     call.out.c = dst.get(), call.out.ldc = n, call.out.epilogue = &nothing;
     call.dst_line = static_cast<ptrdiff_t>(row.mr * n), call.dst_half = static_cast<ptrdiff_t>(n / 2);
@@ -129,16 +133,16 @@ struct grouped_tile {
           for (const quern::grouped_row& r : rows)
             for (size_t s = 0; s < taps; ++s)
               for (size_t p = 0; p < group; ++p)
-                sum += call.src[static_cast<size_t>(r.a) + line * static_cast<size_t>(call.src_line) + (i + s) * n +
-                                o / group * group + p] *
-                       call.weights[static_cast<size_t>(r.b) + ((p / 4 * taps + s) * 4 + p % 4) * n + o];
+                sum += call.src[static_cast<size_t>(r.a) + line * static_cast<size_t>(call.src_line) +
+                                (i * step + s) * n + o / group * group + p] *
+                       call.weights[static_cast<size_t>(r.b) + (p * taps + s) * n + o];
           if (sum != call.out.c[(line * call.m + i) * n + o]) return false;
         }
     return true;
   }
   double flops() const { return 2.0 * static_cast<double>(call.lines * call.m * call.n * filter * filter * group); }
 
-  size_t filter, group, taps;
+  size_t filter, group, taps, step;
   const uint32_t inside = ~uint32_t{0};
   std::vector<quern::grouped_row> rows;
   aligned src = floats(0), weights = floats(0), dst = floats(0);

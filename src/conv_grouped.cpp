@@ -6,12 +6,13 @@
 //   item = image, phase, band of lines, run of vectors of output channels    one task of the parallel_for
 //     for lines that have the same rows of the filter, a few at a time
 //       for strip of mr pixels
-//         for vector of channels                                             of several groups
+//         for vector of channels                                             of several groups, or part of one
 //           row.grouped
 //
 // A kernel made for filters of some width takes a row of it at a time, others take a tap at a time.  Dilated
 // filters of that width see every dilation-th pixel: strips of such pixels, interleaved.
 #include "driver.h"
+#include "strips.h"
 #include "weights.h"
 
 namespace quern {
@@ -21,55 +22,101 @@ enum word { bands, block_vectors, blocks };
 
 constexpr int64_t stack_rows = 64, stack_taps = 64;  // what is longer lies in the workspace
 
-int64_t vectors_of(const geometry& g, const kernel& row) { return up(g.groups * g.c, row.vector); }
+// Output channels as vectors: of whole groups side by side, or some for each group.
+struct vectors {
+  int64_t width, of_group, count;  // of_group 0: whole groups
+
+  vectors(const geometry& g, const kernel& row)
+      : width(row.vector),
+        of_group(row.group ? 0 : up(g.k, width)),
+        count(row.group ? up(g.groups * g.k, width) : g.groups * of_group) {}
+  int64_t group(int64_t i) const { return i / of_group; }
+  int64_t channel(const geometry& g, int64_t i) const {
+    return of_group ? group(i) * g.k + i % of_group * width : i * width;
+  }
+  int64_t channels(const geometry& g, int64_t i) const {
+    return std::min(width, of_group ? g.k - i % of_group * width : g.groups * g.k - i * width);
+  }
+  // Input channels that it reads begin there.
+  int64_t input(const geometry& g, int64_t i) const { return of_group ? group(i) * g.c : channel(g, i); }
+  int64_t floats(const geometry& g) const { return g.c * width; }  // of weights a tap
+};
+
+// Input channels of a group that lie side by side; 0: the layout cuts groups elsewhere.
+int64_t run_of(const geometry& g) {
+  if (g.src_block == 1 || g.src_block % std::max<int64_t>(1, g.c) == 0) return g.c;
+  return g.c % g.src_block == 0 ? g.src_block : 0;
+}
 
 refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   // First what rules out most problems, before anything is computed of them.
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
-  if (const int64_t c = p.src.size[1] / p.groups; c != row.group)
-    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, row.group};
-  if (const int64_t k = p.dst.size[1] / p.groups; k != row.group)
-    return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, row.group};
+  const int64_t c = p.src.size[1] / p.groups, k = p.dst.size[1] / p.groups;
+  if (row.group) {
+    if (c != row.group) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, row.group};
+    if (k != row.group) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, row.group};
+  } else if (c == 1) {  // depthwise
+    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 2};
+  }
   const geometry g = geometry_of(p);
   if (g.src_block == 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (g.dst_block == 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
   if (p.epilogue.residual && g.residual_block == 1 && g.residual[1] != 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
-  // Halves of a vector lie in one piece each.
-  const auto splits = [&](int64_t block) { return block != 1 && block < row.vector / 2; };
-  if (splits(g.src_block)) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
+  // Halves of a vector lie in one piece each, which none of a group's vectors crosses.
+  const auto splits = [&](int64_t block) {
+    if (block == 1) return false;
+    const int64_t piece = std::min<int64_t>(block, row.vector);
+    return piece < row.vector / 2 || (!row.group && k % piece && (k == 0 || piece % k));
+  };
+  if (row.group ? splits(g.src_block) : c > 0 && run_of(g) == 0)
+    return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
   if (splits(g.dst_block)) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NHWC};
   if (p.epilogue.residual && splits(g.residual_block))
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NHWC};
   if (row.taps) {
     if (g.transposed) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
     if (g.filter[2] != row.taps) return {QUERN_REASON_SHAPE, "window.filter[2]", g.filter[2], row.taps};
-    // Strides that divide the dilation are steps of one among the pixels that a filter sees.
-    if (g.out[2] > 1 && g.dilation[2] % g.stride[2] != 0)
+    // A stride is some of the kernel's steps among the pixels that a filter sees.
+    if (g.out[2] > 1 && (g.stride[2] % row.step != 0 || g.dilation[2] % (g.stride[2] / row.step) != 0))
       return {QUERN_REASON_SHAPE, "window.stride[2]", g.stride[2], row.step};
   }
   return g.refuse_phases();
 }
 
-// A tap of m pixels on some lines takes half a cycle a multiply-add or one to spread a channel; accumulators and
-// their memory come on top.
+// Taps on the image of all outputs along an axis.  Of many phases the first stand for all.
+double taps_along(const geometry& g, int i) {
+  const int64_t phases = g.phases(i), some = std::min<int64_t>(phases, 4);
+  double taps = 0;
+  for (int64_t f = 0; f < some; ++f) {
+    const axis_parts parts(g.axis_of(i, f));
+    for (int j = 0; j < parts.count; ++j) taps += double(parts.part[j].outputs.count()) * double(parts.part[j].taps);
+  }
+  return taps * double(phases) / double(some);
+}
+
+// A multiply-add takes half a cycle, spreading a channel of a pixel one; accumulators and their memory come on top.
+// Broadcasts from memory are not as good as lanes of a pixel that is loaded once.
 double compute_cycles(const geometry& g, const kernel& row) {
-  const double lines = double(g.out[0] * g.out[1]), pixels = double(up(std::max<int64_t>(g.out[2], 1), row.mr));
-  const double m = double(g.out[2]) / pixels;
-  const double rows = double(g.filter_size()) / double(g.transposed ? g.stride[0] * g.stride[1] * g.stride[2] : 1);
-  const double spread = row.taps ? rows / row.taps * (m + row.taps - 1) : rows * m;
-  const double cycles = std::max(rows * m * 0.58, spread) * double(g.c) + 3 * m + 25.0 / row.lines;
-  return double(g.n) * lines * pixels * double(vectors_of(g, row)) * cycles;
+  const double lines = taps_along(g, 0) * taps_along(g, 1), x = double(g.out[2]);
+  const double sums = lines * taps_along(g, 2) * double(g.c);
+  const double strips = double(up(g.out[2], row.mr)), width = double(g.filter[2]), taps = row.taps;
+  const double spreads =
+      row.taps ? lines * width / taps * (x * row.step + strips * (taps - row.step)) * double(g.c) : sums;
+  const double outputs = double(g.out[0] * g.out[1]) * (3 * x + 25 * strips / row.lines);
+  const double cycles = row.group ? std::max(0.52 * sums, spreads) : 0.66 * sums;
+  return double(g.n) * double(vectors(g, row).count) * (cycles + outputs);
 }
 
 int64_t items_of(const geometry& g) { return std::max<int64_t>(1, g.n * g.phases()); }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   blocking b = {};
-  const int64_t count = std::max<int64_t>(1, vectors_of(g, row));
-  b.packed_bytes = uint64_t(g.taps() * vectors_of(g, row) * g.c * row.vector) * sizeof(float);
+  const vectors v(g, row);
+  const int64_t count = std::max<int64_t>(1, v.count);
+  b.packed_bytes = uint64_t(g.taps() * v.count * v.floats(g)) * sizeof(float);
   if (g.filter_size() > stack_rows) {
     const int64_t bytes = g.filter_size() * int64_t(sizeof(grouped_row)) + g.filter[2] * int64_t(sizeof(uint32_t));
     b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
@@ -81,6 +128,11 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[bands] = std::min(up(lines, row.lines), up(wanted, items_of(g)));
   const int64_t parts = std::min(count, up(wanted, items_of(g) * b.word[bands]));
   b.word[block_vectors] = up(count, parts);
+  // Weights that do not stay in L2 beside the image are used by all lines while they are in L1.
+  if (b.packed_bytes > m.l2 / 4) {
+    const int64_t fit = int64_t(m.l1 / 2 * uint64_t(count) / b.packed_bytes);
+    b.word[block_vectors] = std::clamp<int64_t>(fit, 1, b.word[block_vectors]);
+  }
   b.word[blocks] = up(count, b.word[block_vectors]);
   return b;
 }
@@ -88,33 +140,39 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
   const double bytes =
-      4.0 * double(g.n * g.groups * g.c) * double(g.in[0] * g.in[1] * g.in[2] + g.out[0] * g.out[1] * g.out[2]);
+      4.0 * double(g.n * g.groups) *
+          (double(g.c) * double(g.in[0] * g.in[1] * g.in[2]) + double(g.k) * double(g.out[0] * g.out[1] * g.out[2])) +
+      double(b.packed_bytes);
   return overlapped(row, b, bytes / (bytes > double(m.l2) ? 12 : 32));
 }
 
-// [phase][vector][taps of a kernel's row][c / 4][tap in it][c % 4][output]
+// [phase][vector][taps of a kernel's row][c][tap in it][output]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry g = geometry_of(j.problem);
-  const int64_t width = j.row.vector, taps = std::max<int64_t>(1, j.row.taps), vectors = vectors_of(g, j.row);
+  const vectors v(g, j.row);
+  const int64_t taps = std::max<int64_t>(1, j.row.taps);
   float* to = reinterpret_cast<float*>(payload);
   pack_weights(
       g, first, count, static_cast<const float*>(weights),
       [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        const int64_t channel = group * g.k + k, vector = channel / width, lane = channel % width;
-        float* at = to + (before * vectors + vector * ph.taps() + tap / taps * taps) * g.c * width +
-                    ((c / 4 * taps + tap % taps) * 4 + c % 4) * width;
-        at[lane] = w;
-        if (channel + 1 == g.groups * g.k) std::fill(at + lane + 1, at + width, 0.0f);
+        const int64_t at = v.of_group ? group * v.of_group * v.width + k : group * g.k + k, lane = at % v.width;
+        float* row = to + (before * v.count + at / v.width * ph.taps() + tap / taps * taps) * v.floats(g) +
+                     (c * taps + tap % taps) * v.width;
+        row[lane] = w;
+        const bool last = k + 1 == g.k && (v.of_group || group + 1 == g.groups);
+        if (last) std::fill(row + lane + 1, row + v.width, 0.0f);
       });
 }
 
 // Outputs of a line that a kernel sees as neighbours.
 struct interleaved {
-  int64_t parts, step, taps;
+  int64_t parts, step, taps, pixel_step;  // pixel_step: inputs `step` apart, from output to output
   interleaved(const phase& ph, const kernel& row)
-      : parts(row.taps && ph.w.out_count > 1 ? ph.w.tap_step / ph.w.in_step : 1),
+      : parts(row.taps && ph.w.out_count > 1 ? ph.w.tap_step * row.step / ph.w.in_step : 1),
         step(row.taps ? ph.w.tap_step : ph.w.in_step),
-        taps(std::max<int64_t>(1, row.taps)) {}
+        taps(std::max<int64_t>(1, row.taps)),
+        pixel_step(std::max<int64_t>(1, row.step)) {}
+  int64_t inputs(int64_t outputs) const { return (outputs - 1) * pixel_step + taps; }
   int64_t count(const phase& ph, int64_t i) const { return i < ph.w.out_count ? up(ph.w.out_count - i, parts) : 0; }
 };
 
@@ -129,7 +187,8 @@ void run(const job& j, const execution& e) {
   const geometry g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t vectors = vectors_of(g, j.row), width = j.row.vector, half = width / 2;
+  const vectors v(g, j.row);
+  const int64_t half = v.width / 2;
   for_each_item(j, e, g.n * g.phases() * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands];
     const int64_t f = item / word[blocks] / word[bands] % g.phases(),
@@ -138,7 +197,7 @@ void run(const job& j, const execution& e) {
     const interleaved x_axis(ph, j.row);
     const int64_t before = taps_before(g, f);
     const range all = part(ph.h.out_count, band, word[bands]);
-    const int64_t last_vector = std::min(vectors, (block + 1) * word[block_vectors]);
+    const int64_t last_vector = std::min(v.count, (block + 1) * word[block_vectors]);
 
     grouped_row rows_on_stack[stack_rows];
     uint32_t inside_on_stack[stack_taps];
@@ -152,6 +211,8 @@ void run(const job& j, const execution& e) {
 
     grouped_f32 call = {};
     call.row = rows;
+    call.channels = size_t(g.c), call.run = size_t(v.of_group ? run_of(g) : half);
+    call.src_run = g.src[1];
     call.src_pixel = x_axis.step * g.src[4];
     call.src_line = ph.h.in_step * g.src[3];
     call.out.ldc = size_t(x_axis.parts * ph.w.out_step * g.dst[4]);
@@ -167,13 +228,13 @@ void run(const job& j, const execution& e) {
                (ph.h.out_begin + y * ph.h.out_step) * stride[3] + (ph.w.out_begin + x * ph.w.out_step) * stride[4];
       };
       for (int64_t i = block * word[block_vectors]; i < last_vector; ++i) {
-        const int64_t channel = i * width;
-        call.n = size_t(std::min(width, g.groups * g.c - channel));
+        const int64_t channel = v.channel(g, i), input = v.input(g, i);
+        call.n = size_t(v.channels(g, i));
         // Where there is no second half, its place may lie beyond the tensor.
         const bool second = int64_t(call.n) > half;
-        call.src = static_cast<const float*>(e.args.src) + source + g.src_channel(channel);
-        call.src_half = second ? g.src_channel(channel + half) - g.src_channel(channel) : half;
-        call.weights = reinterpret_cast<const float*>(e.packed) + (before * vectors + i * ph.taps()) * g.c * width;
+        call.src = static_cast<const float*>(e.args.src) + source + g.src_channel(input);
+        if (!v.of_group) call.src_run = second ? g.src_channel(input + half) - g.src_channel(input) : half;
+        call.weights = reinterpret_cast<const float*>(e.packed) + (before * v.count + i * ph.taps()) * v.floats(g);
         call.out.channel = size_t(channel);
         call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + g.dst_channel(channel);
         call.dst_half = second ? g.dst_channel(channel + half) - g.dst_channel(channel) : half;
@@ -190,8 +251,10 @@ void run(const job& j, const execution& e) {
       for (range same = {all.begin, all.begin}; same.begin < all.end; same.begin = same.end) {
         same = ph.h.span(same.begin, all.end);
         const range td = ph.d.taps_at(d), th = ph.h.taps_at(same.begin);
-        for (int64_t y = same.begin; y < same.end; y += int64_t(call.lines)) {
-          call.lines = size_t(std::min<int64_t>(j.row.lines, same.end - y));
+        const cut lines(same.count(), j.row.lines);
+        for (int64_t i = 0; i < lines.tiles; ++i) {
+          const int64_t y = same.begin + lines.begin(i);
+          call.lines = size_t(lines.rows(i));
           call.rows = 0;
           for (int64_t t = td.begin; t < td.end; ++t)
             for (int64_t r = th.begin; r < th.end; ++r)
@@ -199,15 +262,15 @@ void run(const job& j, const execution& e) {
                 rows[call.rows++] = {(ph.d.in_begin + d * ph.d.in_step + t * ph.d.tap_step) * g.src[2] +
                                          (ph.h.in_begin + y * ph.h.in_step + r * ph.h.tap_step) * g.src[3] +
                                          s * ph.w.tap_step * g.src[4],
-                                     ((t * ph.h.taps + r) * ph.w.taps + s * x_axis.taps) * g.c * width, on_image + s};
-          for (int64_t i = 0; i < x_axis.parts; ++i) {
-            const cut strips(x_axis.count(ph, i), j.row.mr);
+                                     ((t * ph.h.taps + r) * ph.w.taps + s * x_axis.taps) * v.floats(g), on_image + s};
+          for (int64_t l = 0; l < x_axis.parts; ++l) {
+            const cut strips(x_axis.count(ph, l), j.row.mr);
             for (int64_t tile = 0; tile < strips.tiles; ++tile) {
-              const int64_t x = i + strips.begin(tile) * x_axis.parts;
+              const int64_t x = l + strips.begin(tile) * x_axis.parts;
               call.m = size_t(strips.rows(tile));
               for (int64_t s = 0; s < across; ++s)
                 on_image[s] = inside(ph.w.in_begin + x * ph.w.in_step + s * ph.w.tap_step, x_axis.step,
-                                     int64_t(call.m) + x_axis.taps - 1, g.in[2]);
+                                     x_axis.inputs(int64_t(call.m)), g.in[2]);
               strip(d, y, x);
             }
           }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Grouped convolution with few channels a group, stride 1 along x, for NCHW: pixels across vectors, straight from
-// the planes of the image, padding by masks.
+// Grouped convolution with few channels a group for NCHW: pixels across vectors, straight from the planes of the
+// image, padding by masks.  The stride along x is the kernel's.
 //
 //   item = image, band of lines, run of groups                    one task of the parallel_for
 //     for group
@@ -22,7 +22,7 @@ enum word { bands, block_groups, blocks };
 constexpr int64_t most_channels = 64;              // of a group, in: kernels for GEMM do more as well
 constexpr int64_t most_pixels = int64_t{1} << 20;  // of a line: masks of them lie in the workspace
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
   if (const int64_t c = p.src.size[1] / p.groups; c > most_channels)
@@ -33,8 +33,8 @@ refusal refuse(const quern_problem& p, const kernel&) {
   if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
   if (p.epilogue.residual && block_of(p.residual.layout) != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
-  if (p.dst.size[4] > 1 && p.window.stride[2] != 1)
-    return {QUERN_REASON_SHAPE, "window.stride[2]", p.window.stride[2], 1};
+  if (p.dst.size[4] > 1 && p.window.stride[2] != row.step)
+    return {QUERN_REASON_SHAPE, "window.stride[2]", p.window.stride[2], row.step};
   if (p.src.size[4] > 1 && p.src.stride[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", p.src.stride[4], 1};
   if (p.dst.size[4] > 1 && p.dst.stride[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", p.dst.stride[4], 1};
   if (p.epilogue.residual && p.dst.size[4] > 1 && p.residual.stride[4] != 1)
@@ -44,8 +44,9 @@ refusal refuse(const quern_problem& p, const kernel&) {
 }
 
 // Outputs of neighbouring lines follow each other, and what they read as well.
-bool lines_join(const geometry& g, bool residual) {
-  return g.stride[1] == 1 && g.src[3] == g.out[2] && g.dst[3] == g.out[2] && (!residual || g.residual[3] == g.out[2]);
+bool lines_join(const geometry& g, const kernel& row, bool residual) {
+  return g.stride[1] == 1 && g.src[3] == g.out[2] * row.step && g.dst[3] == g.out[2] &&
+         (!residual || g.residual[3] == g.out[2]);
 }
 
 // Which pixels of a line a tap of a row finds on the image, a bit each, from any multiple of a vector on.
@@ -94,7 +95,7 @@ double compute_cycles(const geometry& g, const kernel& row, bool joined) {
 
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
   const geometry g = geometry_of(p);
-  const bool joined = lines_join(g, p.epilogue.residual);
+  const bool joined = lines_join(g, row, p.epilogue.residual);
   blocking b = {};
   b.packed_bytes = uint64_t(g.groups * up(g.k, row.mr) * row.mr * g.filter_size() * g.c) * sizeof(float);
   const int64_t bytes = g.filter_size() * int64_t(sizeof(grouped_row)) +
@@ -134,7 +135,7 @@ void run(const job& j, const execution& e) {
   const geometry g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const bool joined = lines_join(g, epilogue.residual);
+  const bool joined = lines_join(g, j.row, epilogue.residual);
   const masks m(g, j.row, joined);
   const phase ph = phase_of(g, 0);
   const int64_t mr = j.row.mr;
@@ -162,7 +163,7 @@ void run(const job& j, const execution& e) {
         const int64_t from = tiles.begin(tile) * j.row.vector;
         call.n = size_t(std::min(tiles.rows(tile) * j.row.vector, pixels - from));
         call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1] +
-                   (y - first) * ph.h.in_step * g.src[3] + from;
+                   (y - first) * ph.h.in_step * g.src[3] + from * j.row.step;
         for (size_t t = 0; t < call.taps; ++t)
           taps[t].inside = inside + int64_t(t) % ph.w.taps * m.length + tiles.begin(tile) % m.vectors;
         for (int64_t i = 0; i < up(g.k, mr); ++i) {

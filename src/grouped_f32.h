@@ -2,15 +2,14 @@
 //
 // The microkernels of grouped convolution, once, over a vector type; the contract is grouped_f32 in kernel.h.
 //
-// NS lines of MR pixels stay in registers.  A loaded pixel is spread four channels at a time, every channel over
-// the lanes of its group's outputs, and meets the weights of all taps of its row that reach it: the lanes of a
-// vector are outputs of any number of groups, and channels are summed in their order.  `Pixel` says how:
+// NS lines of MR pixels stay in registers.  Every channel of a loaded pixel is spread over the lanes of its group's
+// outputs and meets the weights of all taps of its row that reach it; channels are summed in their order.  NS is enough
+// that the sums of a channel, NS for each tap, cover the latency of the multiply-adds.  `Pixel` says how:
 //
-//   quads        fours of channels in a group
-//   Pixel(g)     what loads need of a call
-//   load(p)      the pixel at p
-//   four(v, u)   four u of every group, in all lanes of that group
-//   spread<J>    channel J of the four to all lanes of its group
+//   Pixel(g)                 what it needs of a call
+//   channels                 of a group, 0: as many as the call says
+//   each<NS>(p, line, meet)  meet(c, spread) for every channel c of the NS pixels at p + h * line; spread(h) is a
+//                            factor, factor(w, sum) is sum with that channel times w added
 #pragma once
 
 #include "epilogue.h"
@@ -18,6 +17,72 @@
 
 namespace quern {
 namespace {
+
+template <class V>
+struct factor {
+  V v;
+  [[gnu::always_inline]] V operator()(V w, V sum) const { return V::fma(v, w, sum); }
+};
+
+// Whole groups in a vector: channels are copied from lane to lane, by fours.  `Lanes` says how:
+//
+//   Lanes(g)          what it needs of a call
+//   load(p)           the pixel at p
+//   four<GROUP>(v, u) four u of every group, in all lanes of that group
+//   lane<J>(v)        channel J of the four to all lanes of its group
+template <class V, class Lanes, int GROUP>
+struct groups_in_lanes {
+  static constexpr int channels = GROUP;
+  Lanes lanes;
+
+  explicit groups_in_lanes(const grouped_f32& g) : lanes(g) {}
+  template <int NS, class Meet>
+  [[gnu::always_inline]] void each(const float* p, ptrdiff_t line, const Meet& meet) const {
+    V all[NS];
+    QUERN_UNROLL for (int h = 0; h < NS; ++h) all[h] = lanes.load(p + h * line);
+    QUERN_UNROLL for (size_t u = 0; u < GROUP / 4; ++u) {
+      V four[NS];
+      QUERN_UNROLL for (int h = 0; h < NS; ++h) four[h] = GROUP == 4 ? all[h] : Lanes::template four<GROUP>(all[h], u);
+      const auto lane = [&]<int J>() __attribute__((always_inline)) {
+        meet(
+            u * 4 + J, [&](int h)
+                           __attribute__((always_inline)) { return factor<V>{Lanes::template lane<J>(four[h])}; });
+      };
+      lane.template operator()<0>();
+      lane.template operator()<1>();
+      lane.template operator()<2>();
+      lane.template operator()<3>();
+    }
+  }
+};
+
+// One group in all lanes; its channels are broadcast from memory, in runs of any length.
+template <class V>
+struct group_by_broadcast {
+  static constexpr int channels = 0;
+  size_t count, run;
+  ptrdiff_t next;
+
+  explicit group_by_broadcast(const grouped_f32& g) : count(g.channels), run(g.run), next(g.src_run) {}
+  template <int NS, class Meet>
+  [[gnu::always_inline]] void each(const float* p, ptrdiff_t line, const Meet& meet) const {
+    for (size_t c = 0; c < count; p += next) {
+      const float *at = p, *const end = p + run;
+      const auto one = [&]() __attribute__((always_inline)) {
+        meet(
+            c++, [&](int h) __attribute__((always_inline)) {
+              V v = V::set1(at[h * line]);
+              V::hold(v);
+              return factor<V>{v};
+            });
+        ++at;
+      };
+      // By hand, as a loop in a loop that is unrolled would be unrolled as well.
+      QUERN_ROLL while (end - at >= 8) one(), one(), one(), one(), one(), one(), one(), one();
+      QUERN_ROLL while (at != end) one();
+    }
+  }
+};
 
 // Lines of mr sums each, the first m of them wanted.  One copy for all kernels of a file.
 template <class V>
@@ -39,87 +104,82 @@ template <class V>
 template <class V, class Pixel, int NS, int MR, int TAPS, int STEP>
 void strips(const grouped_f32& g) {
   constexpr size_t W = V::width;
-  constexpr bool weights_in_registers = Pixel::quads == 1 && (NS * MR + TAPS * 4) * 2 <= 56 && W == 16;
+  constexpr bool weights_in_registers = Pixel::channels == 4 && (NS * MR + TAPS * 4) * 2 <= 56 && W == 16;
+  // Whether an input so far from an output's first tap belongs to one.
+  constexpr auto reaches = [](int x) { return x >= 0 && x % STEP == 0 && x / STEP < MR; };
   V acc[NS][MR];
   QUERN_UNROLL for (int h = 0; h < NS; ++h) QUERN_UNROLL for (int i = 0; i < MR; ++i) {
     acc[h][i] = V::zero();
-    __asm__("" : "+v"(acc[h][i].v));  // or the compiler keeps flags of which are still zero
+    V::hold(acc[h][i]);  // or the compiler keeps flags of which are still zero
   }
   const Pixel pixel(g);
-  const ptrdiff_t line = g.src_line;
   for (size_t r = 0; r < g.rows; ++r) {
-    const float* x_pixel = g.src + g.row[r].a;
-    const float* const row_weights = g.weights + g.row[r].b;
+    const float* at = g.src + g.row[r].a;
+    const float* const weights = g.weights + g.row[r].b;
     const uint32_t inside = *g.row[r].inside;
     V kept[weights_in_registers ? TAPS * 4 : 1];
     if constexpr (weights_in_registers) QUERN_UNROLL for (int w = 0; w < TAPS * 4; ++w) {
-        kept[w] = V::load(row_weights + w * W);
-        __asm__("" : "+v"(kept[w].v));  // or they are loaded again for every pixel
+        kept[w] = V::load(weights + w * W);
+        V::hold(kept[w]);
       }
-    QUERN_UNROLL for (int x = 0; x < (MR - 1) * STEP + TAPS; ++x, x_pixel += g.src_pixel) {
+    QUERN_UNROLL for (int x = 0; x < (MR - 1) * STEP + TAPS; ++x, at += g.src_pixel) {
       if (__builtin_expect((inside >> x & 1) == 0, 0)) continue;
-      // Four channels of all lines meet their taps.
-      const float* weights = row_weights;
-      const auto step = [&](const auto& four) __attribute__((always_inline)) {
-        const auto channel = [&]<int J>() __attribute__((always_inline)) {
-          V v[NS];
-          QUERN_UNROLL for (int h = 0; h < NS; ++h) v[h] = Pixel::template spread<J>(four[h]);
-          QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (x >= s && (x - s) % STEP == 0 && (x - s) / STEP < MR) {
-            V w;
-            if constexpr (weights_in_registers) {
-              w = kept[s * 4 + J];
-            } else {
-              w = V::load(weights + (s * 4 + J) * W);
-              if (NS > 1) __asm__("" : "+v"(w.v));  // one load for all lines, not one for each
-            }
-            QUERN_UNROLL for (int h = 0; h < NS; ++h) acc[h][(x - s) / STEP] = V::fma(v[h], w, acc[h][(x - s) / STEP]);
+      // A channel of all lines meets its taps.
+      const auto meet = [&](size_t c, const auto& spread) __attribute__((always_inline)) {
+        V w[TAPS];
+        QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (reaches(x - s)) {
+          if constexpr (weights_in_registers) {
+            w[s] = kept[c * TAPS + s];
+          } else {
+            w[s] = V::load(weights + (c * TAPS + s) * W);
+            if (NS > 1) V::hold(w[s]);  // one load for all lines, not one for each
           }
-        };
-        channel.template operator()<0>();
-        channel.template operator()<1>();
-        channel.template operator()<2>();
-        channel.template operator()<3>();
-        weights += TAPS * 4 * W;
+        }
+        QUERN_UNROLL for (int h = 0; h < NS; ++h) {
+          const auto channel = spread(h);
+          QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (reaches(x - s)) {
+            V& sum = acc[h][(x - s) / STEP];
+            sum = channel(w[s], sum);
+          }
+        }
       };
-      V all[NS];
-      QUERN_UNROLL for (int h = 0; h < NS; ++h) all[h] = pixel.load(x_pixel + h * line);
-      QUERN_UNROLL for (int u = 0; u < Pixel::quads; ++u) {
-        V four[NS];
-        QUERN_UNROLL for (int h = 0; h < NS; ++h) four[h] = Pixel::four(all[h], u);
-        step(four);
-      }
+      pixel.template each<NS>(at, g.src_line, meet);
     }
   }
 
   const epilogue_f32& e = *g.out.epilogue;
-  if (!e.clamp_only || g.n != W || g.dst_half != W / 2) {
+  const bool whole = g.n == W, apart = g.n > W / 2 && g.dst_half != W / 2;
+  if (!e.clamp_only || (apart && !whole)) {
     alignas(64) float buffer[(NS * MR + 1) * W];  // the second half of the last vector is read as a whole one
     QUERN_UNROLL for (int h = 0; h < NS; ++h) QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[h][i].store(
         buffer + (h * MR + i) * W);
     return finish_lines<V>(g, NS, MR, buffer);
   }
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  const V bias = e.bias ? V::load(e.bias + g.out.channel) : V::set1(-0.0f);
+  const float* const biases = e.bias ? e.bias + g.out.channel : nullptr;
+  const V bias = !biases ? V::set1(-0.0f) : whole ? V::load(biases) : V::load_part(biases, g.n);
   QUERN_UNROLL for (int h = 0; h < NS; ++h) {
     float* c = g.out.c + h * g.dst_line;
     QUERN_UNROLL for (int i = 0; i < MR; ++i, c += g.out.ldc) {
       if (static_cast<size_t>(i) >= g.m) break;
-      V::min(upper, V::max(lower, acc[h][i] + bias)).store(c);
+      const V y = V::min(upper, V::max(lower, acc[h][i] + bias));
+      if (apart)
+        y.store_halves(c, c + g.dst_half);
+      else if (whole)
+        y.store(c);
+      else
+        y.store_part(c, g.n);
     }
   }
 }
 
-// Lines that do not fill a call's NS are done one by one.
+// The instance for as many lines as the call has; the highest is asked for first.
 template <class V, class Pixel, int NS, int MR, int TAPS, int STEP>
 void run_grouped(const grouped_f32& g) {
-  if (g.lines == NS) return strips<V, Pixel, NS, MR, TAPS, STEP>(g);
-  grouped_f32 one = g;
-  for (size_t line = 0; line < g.lines; ++line) {
-    strips<V, Pixel, 1, MR, TAPS, STEP>(one);
-    one.src += g.src_line;
-    one.out.c += g.dst_line;
-    if (one.out.residual) one.out.residual += g.residual_line;
+  if constexpr (NS > 1) {
+    if (g.lines < NS) return run_grouped<V, Pixel, NS - 1, MR, TAPS, STEP>(g);
   }
+  strips<V, Pixel, NS, MR, TAPS, STEP>(g);
 }
 
 }  // namespace

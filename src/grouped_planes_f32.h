@@ -6,6 +6,7 @@
 // MR planes of NV vectors of pixels stay in registers.  A channel of a tap is MR weights by broadcast and NV loads,
 // which may lie anywhere.  Lanes on padding are left out by the mask of the multiply-add, which costs nothing. `Lanes`:
 //
+//   step                pixels from lane to lane
 //   of(bits, n)         a mask of those among the first n lanes whose bit is set
 //   load(mask, p)       touches those alone
 //   fma(mask, a, b, c)  a * b + c there, c elsewhere
@@ -38,7 +39,7 @@ void planes(const grouped_planes_f32& g) {
         __asm__("" : "+v"(weight[o].v));  // loaded once, not for every vector
       }
       QUERN_UNROLL for (int v = 0; v < NV; ++v) {
-        const V x = Lanes::load(inside[v], p + v * W);
+        const V x = Lanes::load(inside[v], p + v * W * Lanes::step);
         QUERN_UNROLL for (int o = 0; o < MR; ++o) acc[o][v] = Lanes::fma(inside[v], x, weight[o], acc[o][v]);
       }
     }

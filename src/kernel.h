@@ -155,22 +155,22 @@ struct depthwise_planar_f32 {
 //                        src[line * src_line + row[r].a + (i * step + s) * src_pixel + channel p] * weight)
 //
 // for m <= mr pixels along x, on `lines` lines that read the same rows of the filter, and n <= vector output
-// channels: of whole groups, with as many channels in and out as row.group says.  Bit i * step + s of
-// *row[r].inside is clear where that input is padding, or of outputs from m on: it is not read, not multiplied.
-// Sums run over r, s, p from zero.
+// channels: of whole groups with row.group channels in and out, or, where row.group is 0, of one group with any
+// number of channels.  Bit i * step + s of *row[r].inside is clear where that input is padding, or of outputs from
+// m on: it is not read, not multiplied.  Sums run over r, s, p from zero; weights of a row are [p][s][vector].
 //
-// Channels p come by fours: weights of a row are [p / 4][s][p % 4][vector].  The second half of a vector's
-// channels may lie anywhere (blocked layouts).
+// `run` input channels at a time lie side by side, the next ones src_run further on; of whole groups, half a vector
+// of them, as many as there are outputs.  The second half of a vector's outputs may lie anywhere (blocked layouts).
 struct grouped_row {
   ptrdiff_t a, b;
   const uint32_t* inside;
 };
 
 struct grouped_f32 {
-  size_t m, n, lines, rows;
+  size_t m, n, lines, rows, channels, run;  // channels: of a group; a multiple of run, where there are several
   const grouped_row* row;
   const float* src;
-  ptrdiff_t src_pixel, src_line, src_half;
+  ptrdiff_t src_pixel, src_line, src_run;
   const float* weights;
   output_f32 out;  // of the first line; its rows are pixels
   ptrdiff_t dst_line, dst_half, residual_line, residual_half;
@@ -179,9 +179,9 @@ struct grouped_f32 {
 // ---- grouped_planes_f32 -----------------------------------------------------------------------
 //
 //   C[o][i] = epilogue(sum over taps t, channels p of
-//                        src[tap[t].a + p * src_plane + i] * weights[tap[t].b + p * mr + o])
+//                        src[tap[t].a + p * src_plane + i * step] * weights[tap[t].b + p * mr + o])
 //
-// for m <= mr output channels and n <= nr pixels of a plane.  Bit i % vector of tap[t].inside[i / vector] is clear
+// for m <= mr output channels and n <= nr pixels of a plane, with the step of the row.  Bit i % vector of tap[t].inside[i / vector] is clear
 // where the pixel that a tap meets is padding: it is not read, not multiplied.  Sums run over t, p from zero.
 struct grouped_planes_f32 {
   size_t m, n, taps, channels;
@@ -281,7 +281,7 @@ struct kernel {
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
-  int16_t group = 0;           // channels in and out of a group
+  int16_t group = 0;           // channels in and out of a group, 0: any
   int16_t lines = 0;           // lines of outputs that one call takes
 
   const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them

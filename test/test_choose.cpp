@@ -68,8 +68,11 @@ const choice choices[] = {
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped", "grouped_f32_c4_taps3_avx512"},
     {"nchw g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped_planes", nullptr},
     {"nchw g32mb1ic256ih28oc256oh28kh3ph1", avx512, "conv_grouped_planes", nullptr},
-    {"nhwc g32mb1ic128ih56oc128oh28kh3sh2ph1", avx512, "conv_grouped", "grouped_f32_c4_avx512"},
+    {"nhwc g32mb1ic128ih56oc128oh28kh3sh2ph1", avx512, "conv_grouped", "grouped_f32_c4_taps3s2_avx512"},
     {"nhwc g32mb1ic256ih28oc256oh28kh3ph1", avx512, "conv_grouped", "grouped_f32_c8_taps3_avx512"},
+    {"nhwc g32mb1ic512ih14oc512oh14kh3ph1 accuracy=f32", avx512, "conv_grouped", "grouped_f32_c16_taps3_avx512"},
+    {"nc16hw16 g32mb1ic512ih14oc512oh14kh3ph1 accuracy=f32", avx512, "conv_grouped", "grouped_f32_c16_taps3_avx512"},
+    {"nchw g32mb1ic128ih56oc128oh28kh3sh2ph1", avx512, "conv_grouped_planes", nullptr},
     {"nc8hw8 g30mb1ic240ih28oc240oh28kh1", avx512, "conv_grouped", "grouped_f32_c8_avx512"},
     {"gemm 512x512:512x512", avx2, "gemm", nullptr},
     {"gemm 512x512:512x512", avx512, "gemm", nullptr},
@@ -80,6 +83,7 @@ const choice choices[] = {
     {"nhwc mb1ic64ih56oc16oh56kh3ph1", neon, "conv_direct", "gemm_f32_5x16_neon"},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", neon, "conv_direct", nullptr},
     {"nhwc g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise", nullptr},
+    {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", neon, "conv_grouped", nullptr},
     {"gemm 512x512:512x512", neon, "gemm", nullptr},
 };
 

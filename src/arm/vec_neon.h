@@ -3,8 +3,8 @@
 // A vector of 4 floats in one NEON register.  What vec_<isa>.h promises, the same on every ISA: each
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.  On 32-bit ARM, NEON takes denormals for zero and makes none.
-// Operations: load load_part store store_part stream set1 zero + - * / fma fnma min max < <= == select & | ^ andnot
-// round_even pow2 hold permute transpose8, and fma_lane.
+// Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
+// ^ andnot round_even pow2 hold permute transpose8, and fma_lane.
 #pragma once
 
 #include <arm_neon.h>
@@ -46,6 +46,10 @@ struct vec {
     vst1q_lane_f32(p, v, 0);
     if (count > 1) vst1q_lane_f32(p + 1, v, 1);
     if (count > 2) vst1q_lane_f32(p + 2, v, 2);
+  }
+  [[gnu::always_inline]] void store_halves(float* low, float* high) const {
+    vst1_f32(low, vget_low_f32(v));
+    vst1_f32(high, vget_high_f32(v));
   }
 
   // NEON has no store of one register past the caches.

@@ -2,8 +2,9 @@
 //
 // f32 grouped convolution for AVX-512; the contract is grouped_f32 in kernel.h, the loop grouped_f32.h.
 //
-// 4 channels a group: 2 lines of 7 pixels leave registers for the 12 weights of a row of 3 taps.  8: the weights
-// are loaded for every pixel, so 3 lines share them.  Planes: 4 channels of 6 vectors, 4 weights and a pixel vector.
+// 4 channels a group: 2 lines of 7 pixels leave registers for the 12 weights of a row of 3 taps.  8 and 16: the weights
+// are loaded for every pixel, so 3 lines share them.  Any: 2 lines of 14 pixels, 3 weights and a channel.  Planes: 4
+// channels of 6 vectors, 4 weights and a pixel vector; at stride 2 one less, for the second half and its order.
 #include <immintrin.h>
 
 #include "grouped_f32.h"
@@ -13,14 +14,12 @@
 namespace quern {
 namespace {
 
-// A pixel of 16 channels: 4 groups of 4, or 2 groups of 8.
-template <int GROUP>
-struct groups_of {
-  static constexpr int quads = GROUP / 4;
+// A pixel of 16 channels: 4 groups of 4, 2 groups of 8, or one.
+struct lanes {
   ptrdiff_t half;
   __mmask16 low, high;
 
-  explicit groups_of(const grouped_f32& g) : half(g.src_half - 8) {
+  explicit lanes(const grouped_f32& g) : half(g.src_run - 8) {
     const uint32_t all = (uint32_t{1} << g.n) - 1;
     low = static_cast<__mmask16>(half == 0 ? all : all & 0xff);
     high = static_cast<__mmask16>(half == 0 ? 0 : all & 0xff00);
@@ -28,27 +27,59 @@ struct groups_of {
   [[gnu::always_inline]] vec load(const float* p) const {
     return {_mm512_mask_loadu_ps(_mm512_maskz_loadu_ps(low, p), high, p + half)};
   }
-  [[gnu::always_inline]] static vec four(vec v, int u) {
-    if constexpr (GROUP == 4) return v;
-    return {u == 0 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xa0)
-                   : _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xf5)};
+  template <int GROUP>
+  [[gnu::always_inline]] static vec four(vec v, size_t u) {
+    if constexpr (GROUP == 8)
+      return {u == 0 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xa0)
+                     : _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xf5)};
+    return {u == 0   ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0x00)
+            : u == 1 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0x55)
+            : u == 2 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xaa)
+                     : _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xff)};
   }
   template <int J>
-  [[gnu::always_inline]] static vec spread(vec v) {
+  [[gnu::always_inline]] static vec lane(vec v) {
     return {_mm512_maskz_permute_ps(0xffff, v.v, J * 0x55)};
   }
 };
 
-struct lanes {
+template <int GROUP>
+using groups_of = groups_in_lanes<vec, lanes, GROUP>;
+using group_of_any = group_by_broadcast<vec>;
+
+struct masked {
+  static constexpr int step = 1;
   __mmask16 v;
 
-  [[gnu::always_inline]] static lanes of(uint32_t bits, size_t n) {
+  [[gnu::always_inline]] static masked of(uint32_t bits, size_t n) {
     return {static_cast<__mmask16>(bits & ((uint32_t{1} << n) - 1))};
   }
-  [[gnu::always_inline]] static vec load(lanes m, const float* p) { return {_mm512_maskz_loadu_ps(m.v, p)}; }
-  [[gnu::always_inline]] static vec fma(lanes m, vec a, vec b, vec c) {
+  [[gnu::always_inline]] static vec load(masked m, const float* p) { return {_mm512_maskz_loadu_ps(m.v, p)}; }
+  [[gnu::always_inline]] static vec fma(masked m, vec a, vec b, vec c) {
     return {_mm512_mask3_fmadd_ps(a.v, b.v, c.v, m.v)};
   }
+};
+
+// Every other pixel, from two vectors.
+struct masked_pairs {
+  static constexpr int step = 2;
+  masked m;
+  __mmask16 first, second;
+
+  [[gnu::always_inline]] static masked_pairs of(uint32_t bits, size_t n) {
+    const masked m = masked::of(bits, n);
+    uint32_t even = m.v;  // bit i goes to bit 2 i
+    even = (even | even << 8) & 0x00ff00ff;
+    even = (even | even << 4) & 0x0f0f0f0f;
+    even = (even | even << 2) & 0x33333333;
+    even = (even | even << 1) & 0x55555555;
+    return {m, static_cast<__mmask16>(even), static_cast<__mmask16>(even >> 16)};
+  }
+  [[gnu::always_inline]] static vec load(masked_pairs m, const float* p) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return {_mm512_permutex2var_ps(_mm512_maskz_loadu_ps(m.first, p), even, _mm512_maskz_loadu_ps(m.second, p + 16))};
+  }
+  [[gnu::always_inline]] static vec fma(masked_pairs m, vec a, vec b, vec c) { return masked::fma(m.m, a, b, c); }
 };
 
 }  // namespace
@@ -67,6 +98,18 @@ QUERN_KERNELS(grouped_f32_avx512,
                .group = 4,
                .lines = 2,
                .grouped = run_grouped<vec, groups_of<4>, 2, 7, 3, 1>},
+              {.name = "grouped_f32_c4_taps3s2_avx512",
+               .about = "4 channels a group, filters 3 wide, stride 2",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .taps = 3,
+               .step = 2,
+               .group = 4,
+               .lines = 2,
+               .grouped = run_grouped<vec, groups_of<4>, 2, 7, 3, 2>},
               {.name = "grouped_f32_c4_avx512",
                .about = "4 channels a group, any filter and stride",
                .kind = kind::grouped_f32,
@@ -89,6 +132,18 @@ QUERN_KERNELS(grouped_f32_avx512,
                .group = 8,
                .lines = 3,
                .grouped = run_grouped<vec, groups_of<8>, 3, 7, 3, 1>},
+              {.name = "grouped_f32_c8_taps3s2_avx512",
+               .about = "8 channels a group, filters 3 wide, stride 2",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .taps = 3,
+               .step = 2,
+               .group = 8,
+               .lines = 3,
+               .grouped = run_grouped<vec, groups_of<8>, 3, 7, 3, 2>},
               {.name = "grouped_f32_c8_avx512",
                .about = "8 channels a group, any filter and stride",
                .kind = kind::grouped_f32,
@@ -99,6 +154,51 @@ QUERN_KERNELS(grouped_f32_avx512,
                .group = 8,
                .lines = 3,
                .grouped = run_grouped<vec, groups_of<8>, 3, 7, 1, 1>},
+              {.name = "grouped_f32_c16_taps3_avx512",
+               .about = "16 channels a group, filters 3 wide",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .taps = 3,
+               .step = 1,
+               .group = 16,
+               .lines = 3,
+               .grouped = run_grouped<vec, groups_of<16>, 3, 7, 3, 1>},
+              {.name = "grouped_f32_c16_taps3s2_avx512",
+               .about = "16 channels a group, filters 3 wide, stride 2",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .taps = 3,
+               .step = 2,
+               .group = 16,
+               .lines = 3,
+               .grouped = run_grouped<vec, groups_of<16>, 3, 7, 3, 2>},
+              {.name = "grouped_f32_c16_avx512",
+               .about = "16 channels a group, any filter and stride",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .group = 16,
+               .lines = 3,
+               .grouped = run_grouped<vec, groups_of<16>, 3, 7, 1, 1>},
+              {.name = "grouped_f32_taps3_avx512",
+               .about = "any number of channels a group, filters 3 wide",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 14,
+               .nr = 16,
+               .vector = 16,
+               .taps = 3,
+               .step = 1,
+               .lines = 2,
+               .grouped = run_grouped<vec, group_of_any, 2, 14, 3, 1>},
               {.name = "grouped_planes_f32_4x96_avx512",
                .about = "planes of groups, stride 1",
                .kind = kind::grouped_planes_f32,
@@ -106,4 +206,14 @@ QUERN_KERNELS(grouped_f32_avx512,
                .mr = 4,
                .nr = 96,
                .vector = 16,
-               .planes = run_planes<vec, lanes, 4, 6>})
+               .step = 1,
+               .planes = run_planes<vec, masked, 4, 6>},
+              {.name = "grouped_planes_f32_4x80_s2_avx512",
+               .about = "planes of groups, stride 2",
+               .kind = kind::grouped_planes_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 4,
+               .nr = 80,
+               .vector = 16,
+               .step = 2,
+               .planes = run_planes<vec, masked_pairs, 4, 5>})

@@ -3,8 +3,8 @@
 // A vector of 16 floats in one AVX-512 register.  What vec_<isa>.h promises, the same on every ISA: each
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
-// Operations: load load_part store store_part stream set1 zero + - * / fma fnma min max < <= == select & | ^ andnot
-// round_even pow2 transpose8.
+// Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
+// ^ andnot round_even pow2 transpose8.
 #pragma once
 
 #include <immintrin.h>
@@ -37,6 +37,10 @@ struct vec {
   }
   [[gnu::always_inline]] void store(float* p) const { _mm512_storeu_ps(p, v); }
   [[gnu::always_inline]] void store_part(float* p, size_t count) const { _mm512_mask_storeu_ps(p, first(count), v); }
+  [[gnu::always_inline]] void store_halves(float* low, float* high) const {
+    _mm256_storeu_ps(low, _mm512_castps512_ps256(v));
+    _mm256_storeu_ps(high, _mm512_maskz_extractf32x8_ps(0xff, v, 1));
+  }
   // Past the caches, in no order with other stores; p is aligned to the vector.
   [[gnu::always_inline]] void stream(float* p) const { _mm512_stream_ps(p, v); }
 
