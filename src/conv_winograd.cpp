@@ -59,7 +59,7 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
   const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
   const cut rows(std::max<int64_t>(groups.height, 1), row.mr);
   const double m = tiles / double(rows.tiles);
-  const double depth = double(g.c * t.products(t.points())) / double(t.points());
+  const double depth = double(g.c * t.products()) / double(t.points());
   double group = double(panels) * tile_cycles(row, m, row.nr, depth);
   if (tail) group += tile_cycles(row, m, double(tail), depth);
   group *= double(t.points() * rows.tiles);
@@ -104,7 +104,7 @@ refusal refuse(const form& f, const quern_problem& p, const kernel&) {
 blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, row.nr, row.vector, t.products(t.points())};
+  const weight_panels panels = {g, row.nr, row.vector, t.products()};
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
   // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
@@ -168,7 +168,7 @@ double error_bound(const form& f, const quern_problem& p) {
 void pack(const form& f, const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products(t.points())};
+  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
   const float* from = static_cast<const float*>(weights);
   float* to = reinterpret_cast<float*>(payload);
   const int64_t base = weight_offset(g, first);
@@ -332,7 +332,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
   const int64_t tiles = last - first;
   const kernel& row = w.j.row;
   const geometry& g = w.t.g;
-  const weight_panels panels = {g, row.nr, row.vector, w.t.products(w.t.points())};
+  const weight_panels panels = {g, row.nr, row.vector, w.t.products()};
   gemm_tap taps[4];
   const cut rows(tiles, row.mr);
   gemm_f32 call = {};
@@ -475,7 +475,7 @@ void transform_output(const work& w, int64_t first, int64_t last) {
 void run(const form& f, const job& j, const execution& e) {
   const geometry g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products(t.points())};
+  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const kernel& transforms = transforms_of(f, j.row);
   const int64_t* word = j.blocks.word;

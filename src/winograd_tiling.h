@@ -37,11 +37,11 @@ struct tiling {
     return parts[axis_index] - (fewer[axis_index] && a % 2 == 0 && point == a - 1);
   }
   int64_t parts_at(int64_t point) const { return parts_at(0, point / ax) * parts_at(1, point % ax); }
-  // Of all points below `end`.
-  int64_t products(int64_t end) const {
-    int64_t sum = 0;
-    for (int64_t i = 0; i < end; ++i) sum += parts_at(i);
-    return sum;
+  // Of all points together.
+  int64_t products() const { return products(0) * products(1); }
+  int64_t products(int axis_index) const {
+    const int64_t a = axis_index ? ax : ay;
+    return a * parts[axis_index] - (fewer[axis_index] && a % 2 == 0);
   }
 };
 
