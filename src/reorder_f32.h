@@ -9,7 +9,9 @@
 // transposes W / 4 registers of such lanes; both are their own inverse.
 //
 // The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes and in pieces,
-// quads, lanes, and for wide vectors zip4 unzip4 zip8.
+// quads, lanes, and for wide vectors zip4 unzip4 zip8.  Where it has transpose8, join4 and move8 too, whole tiles go
+// from memory to memory instead: a half of a register finds its place as it is loaded, and shuffles are what bounds a
+// tile.
 #pragma once
 
 #include "kernel.h"
@@ -183,6 +185,67 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
   }
 }
 
+// P pixels of T channels by moves alone: the floats of a square of 8 pixels by 8 channels meet while they are loaded
+// (R::transpose8), and between blocks of channels pieces go where they belong.
+template <class R, int from, int to, size_t P>
+[[gnu::always_inline]] inline void move_tile(const float* in, reorder_view<const float> src, float* out,
+                                             reorder_view<float> dst) {
+  constexpr size_t T = from > to ? from : to, piece = from < to ? from : to;
+  if constexpr (piece == 1) {
+    QUERN_UNROLL for (size_t x = 0; x < P; x += 8) QUERN_UNROLL for (size_t c = 0; c < T; c += 8) {
+      if constexpr (from == 1)
+        R::transpose8(in + c * src.group + x, src.group, out + x * dst.pixel + c, dst.pixel);
+      else
+        R::transpose8(in + x * src.pixel + c, src.pixel, out + c * dst.group + x, dst.group);
+    }
+  } else {
+    constexpr size_t step = piece == 4 ? 8 : piece < R::width ? piece : R::width;
+    QUERN_UNROLL for (size_t x = 0; x < P; ++x) {
+      __asm__("" : "+r"(in), "+r"(out));
+      QUERN_UNROLL for (size_t c = 0; c < T; c += step) {
+        const float* const low = in + c / from * src.group + c % from;
+        float* const there = out + c / to * dst.group + c % to;
+        if constexpr (piece == 4)
+          R::join4(low, low + src.group, there);
+        else if constexpr (step == R::width)
+          R::store(there, R::load(low));
+        else
+          R::move8(low, there);
+      }
+      in += src.pixel, out += dst.pixel;
+    }
+  }
+}
+
+// Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
+// before.
+template <class R, int from, int to>
+void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run) {
+  constexpr bool squares = from == 1 || to == 1;
+  const size_t pixels = grid.count[0];
+  for (size_t first = 0; first < pixels; first += run) {
+    if (squares && pixels - first < 8) first = pixels - 8;
+    const size_t count = pixels - first < run ? pixels - first : run;
+    const float* in = src.at + first * src.pixel;
+    float* out = dst.at + first * dst.pixel;
+    for (size_t tile = 0; tile < grid.count[1]; ++tile, in += grid.src[1], out += grid.dst[1]) {
+      size_t x = 0;
+      const auto move = [&]<size_t P>() __attribute__((always_inline)) {
+        move_tile<R, from, to, P>(in + x * src.pixel, src, out + x * dst.pixel, dst);
+        x += P;
+      };
+      while (count - x >= 16) move.template operator()<16>();
+      while (x < count)
+        if constexpr (squares) {
+          if (count - x < 8) x = count - 8;
+          move.template operator()<8>();
+        } else {
+          move.template operator()<1>();
+        }
+    }
+  }
+}
+
 template <class R>
 struct reorder_paths {
   static constexpr int views = R::width == 16 ? 4 : 3, width[] = {1, 4, 8, 16};
@@ -232,6 +295,36 @@ void reorder_parts(int f, int t, size_t channels, size_t pixels, reorder_view<co
   }
 }
 
+// Does as many channels of a call as moves alone can.
+template <class R>
+size_t reorder_by_moves(const reorder_f32& call) {
+  using paths = reorder_paths<R>;
+  using moves = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, size_t);
+  constexpr moves by_moves[4][4] = {{nullptr, nullptr, move_tiles<R, 1, 8>, move_tiles<R, 1, 16>},
+                                    {nullptr, nullptr, move_tiles<R, 4, 8>, move_tiles<R, 4, 16>},
+                                    {move_tiles<R, 8, 1>, nullptr, move_tiles<R, 8, 8>, move_tiles<R, 8, 16>},
+                                    {move_tiles<R, 16, 1>, nullptr, move_tiles<R, 16, 8>, move_tiles<R, 16, 16>}};
+  const auto place = [](const reorder_side& s) { return s.block == 1 ? 0 : s.block < 8 ? 1 : s.block < 16 ? 2 : 3; };
+  const int f = place(call.from), t = place(call.to);
+  const moves move = by_moves[f][t];
+  const size_t from = paths::width[f], to = paths::width[t], T = from > to ? from : to, tiles = call.channels / T;
+  if (!move || tiles == 0 || (f == 0 || t == 0) * 8 > call.pixels) return 0;
+  const auto step = [&](const reorder_side& s, size_t view) {
+    return view == 1 || view == s.block ? T / view * s.channel : T;
+  };
+  const reorder_view<const float> src = {call.src, call.from.channel, call.from.pixel};
+  const reorder_view<float> dst = {call.dst, call.to.channel, call.to.pixel};
+  const reorder_grid grid = {{call.pixels, tiles}, {1, step(call.from, from)}, {1, step(call.to, to)}};
+  // Pixels that lie a multiple of 1 KiB apart share a few sets of L1: they go by 32, or by 8 where it is 2 KiB.  The
+  // channels of planes go by 64, so that their lines stay there until all of each is used.
+  const size_t run = call.to.pixel % 512 == 0 ? 8 : call.to.pixel % 256 == 0 ? 32 : call.pixels;
+  const size_t most = from == 1 ? 64 / T : tiles;
+  for (size_t i = 0; i < tiles; i += most)
+    move({src.at + i * grid.src[1], src.group, src.pixel}, {dst.at + i * grid.dst[1], dst.group, dst.pixel},
+         {{call.pixels, tiles - i < most ? tiles - i : most}, {1, grid.src[1]}, {1, grid.dst[1]}}, run);
+  return tiles * T;
+}
+
 template <class R>
 void reorder(const reorder_f32& call) {
   using paths = reorder_paths<R>;
@@ -259,7 +352,10 @@ void reorder(const reorder_f32& call) {
     return s.block == 1 || s.block > 16 || (s.block <= W && last % s.block == 0);
   };
   const bool again = last > 0 && begins_there(from) && begins_there(to);
-  for (size_t c = 0, done; c < call.channels; c += done) {
+  size_t c = 0;
+  if constexpr (requires { R::transpose8; })
+    if (!call.stream) c = reorder_by_moves<R>(call);
+  for (size_t done; c < call.channels; c += done) {
     if (again && c > last) c = last;
     const size_t left = call.channels - c;
     const int f = view_of<R>(from, left), t = view_of<R>(to, left);

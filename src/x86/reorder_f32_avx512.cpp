@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "../reorder_f32.h"
+#include "transpose8_avx2.h"
 
 namespace quern {
 namespace {
@@ -50,6 +51,16 @@ struct registers {
       _mm_mask_storeu_ps(p + 2 * pixel, mask(2), apart(_mm512_extractf32x4_ps(v, 2)));
       _mm_mask_storeu_ps(p + 3 * pixel, mask(3), apart(_mm512_extractf32x4_ps(v, 3)));
     }
+  }
+
+  [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
+    transpose8_avx2(src, src_row, dst, dst_row);
+  }
+  [[gnu::always_inline]] static void join4(const float* low, const float* high, float* dst) {
+    _mm256_storeu_ps(dst, _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1));
+  }
+  [[gnu::always_inline]] static void move8(const float* src, float* dst) {
+    _mm256_storeu_ps(dst, _mm256_loadu_ps(src));
   }
 
   // Four lanes a pixel from pixels of up to four floats that follow each other, and back.
