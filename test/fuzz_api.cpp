@@ -58,8 +58,13 @@ struct buffer {
   }
 };
 
+quern_layout some_layout(input& in) {
+  constexpr quern_layout all[] = {QUERN_NCHW, QUERN_NHWC, QUERN_NC4HW4, QUERN_NC8HW8, QUERN_NC16HW16};
+  return all[in.upto(4)];
+}
+
 quern_problem small_problem(input& in) {
-  const quern_layout layout = in.upto(1) ? QUERN_NHWC : QUERN_NCHW;
+  const quern_layout layout = some_layout(in);
   if (in.upto(5) == 0) return quern_gemm(QUERN_F32, in.upto(40), in.upto(70), in.upto(40));
   quern_problem p =
       quern_conv2d(QUERN_F32, layout, in.upto(3), 0, in.upto(12), in.upto(12), 0, 1 + in.upto(4), 1 + in.upto(4));
@@ -85,8 +90,8 @@ void add_epilogue(quern_problem& p, input& in) {
   e.activation = static_cast<quern_activation>(in.upto(QUERN_PRELU));
   if (e.activation == QUERN_CLAMP) e.activation_beta = 6;
   if (e.activation == QUERN_LEAKY_RELU) e.activation_alpha = 0.5f;
-  if (e.residual && in.upto(1)) p.residual.layout = in.upto(1) ? QUERN_NHWC : QUERN_NCHW;
-  if (in.upto(2) == 0) p.dst.layout = in.upto(1) ? QUERN_NHWC : QUERN_NCHW;
+  if (e.residual && in.upto(1)) p.residual.layout = some_layout(in);
+  if (in.upto(2) == 0) p.dst.layout = some_layout(in);
 }
 
 // The size of a struct that really has `bytes`: mostly that, a shorter one, or too much to be one at all.
@@ -107,7 +112,7 @@ void damage(quern_problem& p, input& in) {
   p.size = some_size(in, sizeof p);
 }
 
-constexpr quern_cpu host = {sizeof(quern_cpu), 1, quern::lowest_isa, 32 << 10, 256 << 10, 0};
+constexpr quern_cpu host = {sizeof(quern_cpu), 1, quern::lowest_isa, 32 << 10, 256 << 10, 0, 0};
 
 struct wish {
   quern_cpu cpu = host;

@@ -68,7 +68,7 @@ const shape sums[] = {
 std::vector<quern_problem> sum_problems() {
   std::vector<quern_problem> list;
   for (const shape& s : sums)
-    for (quern_layout layout : layouts) list.push_back(completed(problem_of(s, layout, layout)));
+    for (quern_layout layout : all_layouts) list.push_back(completed(problem_of(s, layout, layout)));
   list.push_back(completed(quern_gemm(QUERN_F32, 30, 70, 1500)));
   return list;
 }
@@ -112,7 +112,7 @@ TEST(numerics, activations_are_exact_to_four_units_in_the_last_place) {
   dice d(2);
   for (int activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation)
     for (int32_t residual = QUERN_RESIDUAL_NONE; residual <= QUERN_RESIDUAL_AFTER; ++residual)
-      for (quern_layout layout : layouts)
+      for (quern_layout layout : all_layouts)
         for (const shape& s : {shape{.c = 3, .k = 19, .image = {1, 5, 11}, .filter = {1, 1, 3}},
                                shape{.c = 1, .k = 1, .groups = 37, .image = {1, 5, 11}, .filter = {1, 3, 3}}}) {
           quern_problem p = problem_of(s, layout, layout);
@@ -158,7 +158,7 @@ testing::AssertionResult all_agree_in_bits(const quern_problem& p, const operand
 
 std::vector<quern_problem> special_problems(bool padding) {
   std::vector<quern_problem> list;
-  for (quern_layout layout : layouts)
+  for (quern_layout layout : all_layouts)
     for (int which : {0, 1, 6 + 1, 2, 3, 4}) {
       for (shape s : {sums[0], sums[2], sums[3], sums[4]}) {
         s.c = std::min<int64_t>(s.c, 9);
@@ -308,7 +308,7 @@ TEST(numerics, nothing_traps_on_ordinary_numbers) {
   ASSERT_EQ(fegetenv(&before), 0);
   for (int activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation) {
     quern_problem p = problem_of({.c = 3, .k = 19, .image = {1, 5, 11}, .filter = {1, 3, 3}, .begin = {0, 1, 1}},
-                                 d.of(layouts), QUERN_NHWC);
+                                 d.of(all_layouts), d.of(all_layouts));
     p.epilogue.activation = activation;
     p = completed(p);
     const operands in(

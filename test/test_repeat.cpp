@@ -64,7 +64,7 @@ std::vector<quern_problem> large_problems() {
   };
   std::vector<quern_problem> list;
   for (const shape& s : shapes)
-    for (quern_layout layout : layouts) {
+    for (quern_layout layout : all_layouts) {
       quern_problem p = problem_of(s, layout, layout);
       p.epilogue.bias = 1;
       p.epilogue.activation = QUERN_SILU;
