@@ -39,7 +39,8 @@ refusal refuse(const quern_problem& p, const kernel&) {
   return refuse_band(g, pixel_pitch(g), [&](const band_extent& x) { return band_floats(g, x, 1); });
 }
 
-double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t band_count, int64_t block_count) {
+double compute_cycles(const geometry& g, const kernel& row, const machine& on, bool sow, int64_t band_count,
+                      int64_t block_count) {
   double cycles = 0;
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
   const int64_t phases = std::min<int64_t>(g.phases(), 64);
@@ -55,8 +56,9 @@ double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t ba
     const double k =
         double(ph.d.taps) * double(ph.w.taps) * double(g.c) * rows_read / double(std::max<int64_t>(1, ph.h.out_count));
     const double calls = double(ph.d.out_count) * double(ph.h.out_count) * double(tiles.tiles);
-    cycles += calls * double(panels) * tile_cycles(row, m, row.nr, k);
-    if (tail) cycles += calls * tile_cycles(row, m, double(tail), k);
+    cycles += calls * double(panels) * tile_cycles(row, on, m, row.nr, k);
+    if (tail) cycles += calls * tile_cycles(row, on, m, double(tail), k);
+    cycles += calls * double(up(g.k, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     cycles += calls * double(up(g.k, row.nr)) * 4 * double(ph.d.taps * ph.h.taps * (rows_merge(g, w) ? 1 : ph.w.taps));
     // Copying: a vector of four in two cycles, and what every row takes around it.
     const double copied = double(ph.d.out_count) * double(ph.d.taps) * double(band_count * block_count) *
@@ -95,7 +97,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const band_axis h(ph.h);
   if (one > room) most = std::clamp<int64_t>((h.taps - 1) * h.tap / h.pixel, most, rows);
   int64_t parts = up(rows, most);
-  b.cycles = compute_cycles(g, row, b.word[sown], parts, 1);
+  b.cycles = compute_cycles(g, row, m, b.word[sown], parts, 1);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));

@@ -67,7 +67,7 @@ bool rows_merge(const geometry& g, const phase& ph) {
   return g.groups == 1 && ph.w.tap_step == 1 && run_of(g) == g.c && g.src[4] == g.c;
 }
 
-double compute_cycles(const geometry& g, const kernel& row, int64_t images) {
+double compute_cycles(const geometry& g, const kernel& row, const machine& on, int64_t images) {
   double cycles = 0;
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
   // Of many phases the first along each axis stand for all.
@@ -92,9 +92,11 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t images) {
                   double(ds.part[d].taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
               const int64_t tiles = up(s.line.count, row.mr);
               const double calls = double(s.lines()) * double(tiles), m = double(s.line.count) / double(tiles);
-              const double clash = row_clash(m, s.line.src);
-              if (panels) cycles += clash * calls * double(panels) * tile_cycles(row, m, row.nr, k);
-              if (tail) cycles += clash * calls * tile_cycles(row, m, double(tail), k);
+              // Taps that neighbour each other in x share most of what they read.
+              const double rows = row_cycles(m, k / double(std::max<int64_t>(xs.part[x].taps, 1)));
+              const double clash = row_clash(on, m, s.line.src) * calls;
+              if (panels) cycles += clash * double(panels) * (tile_cycles(row, on, m, row.nr, k) + rows);
+              if (tail) cycles += clash * (tile_cycles(row, on, m, double(tail), k) + rows);
             }
       }
     }
@@ -129,7 +131,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t pixels = std::max<int64_t>(1, first.outputs());
   const int64_t most_images = std::max<int64_t>(1, stream_weights ? l2 / 3 / (image_row * rows) : 196 / pixels);
   b.word[images] = std::clamp<int64_t>(g.n, 1, most_images);
-  b.cycles = compute_cycles(g, row, b.word[images]);
+  b.cycles = compute_cycles(g, row, m, b.word[images]);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const auto fixed_items = [&] { return std::max<int64_t>(1, up(g.n, b.word[images]) * g.groups * g.phases()); };

@@ -85,7 +85,7 @@ refusal refuse(const quern_problem& p, const kernel&) {
   return geometry_of(p).refuse_phases();
 }
 
-static double compute_cycles(const geometry& g, const kernel& row, const blocking& b) {
+static double compute_cycles(const geometry& g, const kernel& row, const machine& on, const blocking& b) {
   const extent x = extent_of(g);
   const bool across = b.word[flags] & channels_across;
   const int64_t rows = across ? x.pixels : g.k, columns = across ? g.k : x.pixels;
@@ -93,10 +93,11 @@ static double compute_cycles(const geometry& g, const kernel& row, const blockin
   const double m = double(tiles.count) / double(tiles.tiles);
   const double whole = double(columns / row.nr), tail = double(columns % row.nr);
   const double k = double(x.k), parts = double(std::max<int64_t>(1, up(x.k, std::max<int64_t>(1, b.word[k_block]))));
-  double cycles = whole * tile_cycles(row, m, row.nr, k / parts);
-  if (tail > 0) cycles += tile_cycles(row, m, tail, k / parts);
+  double cycles = whole * tile_cycles(row, on, m, row.nr, k / parts);
+  if (tail > 0) cycles += tile_cycles(row, on, m, tail, k / parts);
+  cycles += (whole + (tail > 0)) * row_cycles(m, k / parts);
   cycles *= parts * double(tiles.tiles);
-  if (across && b.word[flags] & in_place) cycles *= row_clash(m, g.stride[2] * g.src[4]);
+  if (across && b.word[flags] & in_place) cycles *= row_clash(on, m, g.stride[2] * g.src[4]);
   // Packing writes every element once per block of channels: about a vector of four in two cycles, more
   // where layouts cross.
   if (!(b.word[flags] & in_place)) {
@@ -137,7 +138,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;
-  b.cycles = compute_cycles(g, row, b) + (across ? 0 : weight_rows_cycles(b.packed_bytes, m.l2));
+  b.cycles = compute_cycles(g, row, m, b) + (across ? 0 : weight_rows_cycles(b.packed_bytes, m.l2));
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());

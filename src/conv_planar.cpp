@@ -69,7 +69,8 @@ refusal refuse(const quern_problem& p, const kernel&) {
   return refuse_band(g, g.c, [&](const band_extent& x) { return band_floats(g, x, 1); });
 }
 
-double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t band_count, int64_t block_count) {
+double compute_cycles(const geometry& g, const kernel& row, const machine& on, bool sow, int64_t band_count,
+                      int64_t block_count) {
   double cycles = 0;
   const int64_t phases = std::min<int64_t>(g.phases(), 64);
   const cut channels(std::max<int64_t>(1, g.k), row.mr);
@@ -81,8 +82,9 @@ double compute_cycles(const geometry& g, const kernel& row, bool sow, int64_t ba
     const int64_t line = ph.w.out_count * (flat ? up(ph.h.out_count, std::max<int64_t>(1, band_count)) : 1);
     const double lines = double(ph.d.out_count) * (flat ? double(band_count) : double(ph.h.out_count));
     const double k = double(ph.taps()) * double(g.c);
-    double one = double(line / row.nr) * tile_cycles(row, m, row.nr, k);
-    if (line % row.nr) one += tile_cycles(row, m, double(line % row.nr), k);
+    double one = double(line / row.nr) * tile_cycles(row, on, m, row.nr, k);
+    if (line % row.nr) one += tile_cycles(row, on, m, double(line % row.nr), k);
+    one += double(up(line, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     one += double(up(line, row.nr)) * 3 * double(ph.taps());
     // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
     if (double(s.plane) * double(g.c) > 8192) one *= 1.05;
@@ -111,7 +113,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   int64_t most = rows;
   if (two > one) most = std::clamp<int64_t>(int64_t((double(l2) / 2 - one) / (two - one)) + 1, 1, rows);
   int64_t parts = up(rows, most);
-  b.cycles = compute_cycles(g, row, b.word[sown], parts, 1) + weight_rows_cycles(b.packed_bytes, m.l2);
+  b.cycles = compute_cycles(g, row, m, b.word[sown], parts, 1) + weight_rows_cycles(b.packed_bytes, m.l2);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));

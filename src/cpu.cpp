@@ -14,6 +14,10 @@
 #include <sys/auxv.h>
 #endif
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 
@@ -53,6 +57,20 @@ uint64_t detect_isa() {
   return isa;
 }
 
+// Family 0x19 of AMD's is Zen 3, without AVX-512, and Zen 4, which runs what has 512 bits as two halves.
+uint64_t detect_vector_bits(uint64_t isa) {
+#if defined(__x86_64__)
+  unsigned eax, ebx, ecx, edx;
+  const bool amd = __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_AMD_ebx;
+  if (amd && isa & QUERN_ISA_AVX512 && __get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
+    const unsigned family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
+    if (family == 0x19) return 256;
+  }
+#endif
+  (void)isa;
+  return 0;
+}
+
 uint64_t cache_bytes(int name) {
   const long bytes = sysconf(name);
   return bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
@@ -70,6 +88,7 @@ quern_cpu detect() {
   cpu.size = sizeof cpu;
   cpu.isa = detect_isa();
   cpu.cores = detect_cores();
+  cpu.vector_bits = detect_vector_bits(cpu.isa);
   cpu.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
   cpu.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
   cpu.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
@@ -102,6 +121,7 @@ machine machine_of(const quern_cpu& cpu) {
   m.l2 = cpu.l2_bytes ? cache(cpu.l2_bytes) : 256 << 10;
   m.l3 = std::max(cache(cpu.l3_bytes), m.l2);
   m.cores = cpu.cores ? cpu.cores : 1;
+  m.vector_bits = cpu.vector_bits ? cpu.vector_bits : UINT64_MAX;
   return m;
 }
 

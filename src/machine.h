@@ -11,7 +11,8 @@ struct machine {
   uint64_t isa;
   uint64_t l1, l2, l3;  // bytes, never zero: what is unknown is assumed small
   uint32_t cores;
-  quern_gpu gpu;  // capability 0: none, the CPU
+  uint64_t vector_bits;  // that are multiplied at once
+  quern_gpu gpu;         // capability 0: none, the CPU
 };
 
 // What this CPU has, found once and lock-free; not capped by the environment.

@@ -151,7 +151,7 @@ TEST(Budget, PlanningTime) {
     problems.push_back(p);
   }
   problems.push_back(quern_gemm(QUERN_F32, 1000, 1000, 1000));
-  const quern_cpu cpu = {sizeof cpu, 8, all_isas, 48 << 10, 2 << 20, 32 << 20};
+  const quern_cpu cpu = {sizeof cpu, 8, all_isas, 48 << 10, 2 << 20, 32 << 20, 0};
   for (const quern_problem& p : problems)
     for (const uint32_t threads : {1u, 8u}) {
       quern_wish wish = wish_of(threads);

@@ -129,6 +129,22 @@ TEST(Choose, FollowsTheIsa) {
       }
 }
 
+// Where AVX-512 goes in halves, 24 columns are three vectors of AVX2 or four halves.
+TEST(Choose, VectorsInHalves) {
+  if ((all_isas & (avx2 | avx512)) != (avx2 | avx512)) GTEST_SKIP() << "another processor's kernels";
+  quern_problem p;
+  quern_error error = {};
+  ASSERT_EQ(quern_problem_parse("nhwc mb1ic144ih56oc24oh56kh1", &p, &error), QUERN_OK) << error.text;
+  quern_cpu cpu = cpu_of(avx2 | avx512);
+  quern_wish wish = wish_of();
+  wish.cpu = &cpu;
+  EXPECT_NE(strstr(plan_of(p, wish).kernel, "_avx512"), nullptr);
+  cpu.vector_bits = 512;
+  EXPECT_NE(strstr(plan_of(p, wish).kernel, "_avx512"), nullptr);
+  cpu.vector_bits = 256;
+  EXPECT_STREQ(plan_of(p, wish).kernel, "gemm_f32_4x24_avx2");
+}
+
 TEST(Choose, NeverTheReferenceUnasked) {
   const quern_cpu cpu = cpu_of(0);
   for (const quern_problem& p : problems()) {
@@ -166,7 +182,7 @@ TEST(Choose, ProcessorsWithOddBits) {
   cpu.isa = (~uint64_t{0} & ~all_isas) | lowest_isa;
   EXPECT_STREQ(strrchr(plan_of(p, wish).kernel, '_') + 1, lowest_isa_name);
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, UINT64_MAX, uint64_t{1} << 63}) {
-    cpu = {sizeof cpu, 0, all_isas, bytes, bytes, bytes};
+    cpu = {sizeof cpu, 0, all_isas, bytes, bytes, bytes, bytes};
     for (const quern_problem& q : problems()) plan_of(q, wish);
   }
 }

@@ -65,6 +65,18 @@ TEST(Cpu, EqualsTheSystemsFlags) {
   EXPECT_EQ((isa & QUERN_ISA_NEON) != 0, all({"asimd"}) || all({"neon", "vfpv4"}));
 }
 
+// By the system's name for the family; 25 is Zen 3, which has no AVX-512, and Zen 4.
+TEST(Cpu, VectorsGoInHalvesOnZen4) {
+  std::ifstream file("/proc/cpuinfo");
+  bool amd = false, family = false;
+  for (std::string line; std::getline(file, line);) {
+    amd |= line.rfind("vendor_id", 0) == 0 && line.find("AuthenticAMD") != line.npos;
+    family |= line.rfind("cpu family", 0) == 0 && line.find(": 25") != line.npos;
+  }
+  const bool halves = amd && family && (this_cpu().isa & QUERN_ISA_AVX512);
+  EXPECT_EQ(this_cpu().vector_bits, halves ? 256u : 0u);
+}
+
 TEST(Cpu, RunsWhatItWasBuiltFor) {
 #if defined(__aarch64__)
   EXPECT_EQ(this_cpu().isa, uint64_t{QUERN_ISA_NEON}) << "every 64-bit ARM has it";
@@ -88,6 +100,7 @@ TEST(Cpu, UnknownCachesAreAssumedSmall) {
   EXPECT_GT(m.l2, m.l1);
   EXPECT_GE(m.l3, m.l2);
   EXPECT_EQ(m.cores, 1u);
+  EXPECT_GE(m.vector_bits, 512u);
   EXPECT_EQ(m.isa, 0u);
   cpu.l1_bytes = 48 << 10, cpu.l2_bytes = 2 << 20, cpu.l3_bytes = 1 << 20;  // an L3 smaller than L2 is a mistake
   EXPECT_EQ(machine_of(cpu).l1, 48u << 10);

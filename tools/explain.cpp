@@ -121,11 +121,8 @@ int run_explain(const explain_options& options) {
     j["layer"] = l.name;
     j["problem"] = problem_text(l.problem);
     j["version"] = version_text(quern_version());
-    j["cpu"] = {{"isa", isa_text(w.cpu.isa)},
-                {"l1_bytes", w.cpu.l1_bytes},
-                {"l2_bytes", w.cpu.l2_bytes},
-                {"l3_bytes", w.cpu.l3_bytes},
-                {"cores", w.cpu.cores}};
+    j["cpu"] = {{"isa", isa_text(w.cpu.isa)}, {"l1_bytes", w.cpu.l1_bytes},       {"l2_bytes", w.cpu.l2_bytes},
+                {"l3_bytes", w.cpu.l3_bytes}, {"vector_bits", w.cpu.vector_bits}, {"cores", w.cpu.cores}};
     j["threads"] = w.wish.threads;
     j["candidates"] = nlohmann::ordered_json::array();
     for (const quern_candidate& c : all) j["candidates"].push_back(row(c));

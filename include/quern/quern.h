@@ -284,6 +284,8 @@ typedef struct quern_cpu {
   uint64_t isa;   /* QUERN_ISA_* bits that CPU and OS both allow                                    */
   uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = none or
                                             unknown, as always on ARM: files alone tell them there  */
+  uint64_t vector_bits; /* that a core multiplies at once: 256 where AVX-512 runs in halves (Zen 4);
+                           0 = all of a register                                                    */
 } quern_cpu;
 
 /* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", ARM: "ref", "neon":
