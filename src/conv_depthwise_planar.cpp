@@ -6,8 +6,7 @@
 //   item = image, phase, band of lines, blocks of channels         one task of the parallel_for
 //     for class of lines
 //       for output plane
-//         for block of channels
-//           row.depthwise_planar                                   all lines of the band
+//         row.depthwise_planar                                     block by block, each over all lines of the band
 #include "depthwise_classes.h"
 #include "driver.h"
 #include "weights.h"
@@ -36,9 +35,10 @@ refusal refuse(const quern_problem& p, const kernel& row) {
       const int64_t taps = i ? row.taps : 1;
       if (g.filter[i] != taps) return {QUERN_REASON_SHAPE, filter[i], g.filter[i], taps};
     }
-    if (g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
+    if (row.step != 1 && g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
     for (int i = 1; i < 3; ++i) {
-      const int64_t step = g.stride[i] / std::gcd(g.stride[i], g.dilation[i]);
+      // Along y a dilation may take some of the stride, or all.
+      const int64_t step = i == 1 ? g.stride[i] / std::gcd(g.stride[i], g.dilation[i]) : g.stride[i];
       if (step != row.step) return {QUERN_REASON_SHAPE, stride[i], g.stride[i], row.step * g.stride[i] / step};
       if (g.transposed && g.stride[i] != 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
     }
@@ -46,29 +46,42 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   return g.refuse_phases();
 }
 
-// Loads are rarely aligned, one costs a cycle; multiply-adds half of one.
+// A multiply-add of a vector costs half a cycle, a load one, as it is rarely aligned; a weight that is broadcast by
+// the instruction that multiplies half of one.
 double compute_cycles(const geometry& g, const kernel& row) {
-  const double block = double(g.src_block), mr = row.mr;
-  const double phases = g.transposed ? double(g.stride[1] * g.stride[2]) : 1;
-  const double high = g.transposed ? double(up(g.out[1], g.stride[1]) * g.stride[1]) : double(g.out[1]);
-  const double vectors = phases * double(up(up(g.out[2], g.transposed ? g.stride[2] : 1) * g.src_block, row.vector)) *
-                         double(up(int64_t(high / (g.transposed ? double(g.stride[1]) : 1)), row.mr)) * mr;
+  const double phases = g.transposed ? double(g.stride[1] * g.stride[2]) : 1, mr = row.mr;
+  const int64_t wide = g.transposed ? up(g.out[2], g.stride[2]) : g.out[2],
+                high = g.transposed ? up(g.out[1], g.stride[1]) : g.out[1];
+  const int64_t lanes = wide * g.src_block, rest = lanes % row.vector;
+  // Where a vector of half the width is as good for the end of a line, it takes less.
+  const bool half = row.vector == 16 && g.src_block == 1 && rest && rest <= 8;
+  const double vectors = (double(up(lanes, row.vector)) - (half ? 0.4 : 0)) * double(high) * phases;
   const double planes = double(up(g.groups * g.k, g.src_block)) * double(g.n * g.out[0]);
-  const double taps = double(g.filter[0] * g.filter[1] * g.filter[2]) / phases;
-  const double step = double(g.stride[1]);
-  const double lines = row.taps ? ((mr - 1) * step + row.taps) / mr : double(g.filter[1]) / (g.transposed ? step : 1);
-  double loads = lines * double(g.filter[2]) * (g.stride[2] == 1 || g.transposed ? 1 : g.stride[2] == 2 ? 2 : 20);
-  if (row.taps > 3) loads += taps / 2;
-  if (!row.taps) loads += taps * 0.7;
-  const double store = g.dst[4] == g.src_block && !g.transposed ? 3 : 12 * row.vector / block;
-  return planes * (vectors * (std::max(taps / 2, loads) + store) + double(g.filter[1] * g.filter[2]) + 60);
+  const double width = double(g.filter[2]) / (g.transposed ? double(g.stride[2]) : 1);
+  const double rows = double(g.filter[1]) / (g.transposed ? double(g.stride[1]) : 1);
+  const double depth = double(g.filter[0]) / (g.transposed ? double(g.stride[0]) : 1), taps = depth * rows * width;
+  const double step = g.transposed ? 1 : double(g.stride[1]);
+  const double lines = depth * ((mr - 1) * step + rows) / mr;  // read for one
+  double loads = 0;
+  if (row.taps) {
+    const double kept = std::clamp((row.vector == 16 ? 28 : 12) - mr, 0.0, taps);
+    loads = lines * (row.step == 1 ? width : 3 + 0.65 * width) + (taps - kept) / 2;
+  } else {
+    const bool one = g.transposed || g.stride[2] == 1;
+    loads = lines * width * (one ? 2 : g.stride[2] == 2 ? 10 : 4.0 * row.vector) + taps / 2;
+  }
+  const double store = g.dst[4] == g.src_block && !g.transposed ? 1.5 : 12.0 * row.vector / double(g.src_block);
+  return planes * (vectors * (std::max(taps / 2, loads) + store) + taps + 20);
 }
+
+// Floats that a tap of a block has in the packed weights: several channels fill a vector.
+int64_t lanes_of(int64_t block, const kernel& row) { return block == 1 ? 1 : row.vector; }
 
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
   const geometry g = geometry_of(p);
   const int64_t blocks = std::max<int64_t>(1, up(g.groups * g.k, g.src_block));
   blocking b = {};
-  b.packed_bytes = uint64_t(g.taps() * blocks * g.src_block) * sizeof(float);
+  b.packed_bytes = uint64_t(g.taps() * blocks * lanes_of(g.src_block, row)) * sizeof(float);
   b.cycles = compute_cycles(g, row);
   b.workers = useful_workers(b.cycles / clock_ghz, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
@@ -88,17 +101,19 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   return overlapped(row, b, bytes / (bytes > double(m.l2) ? 8 : 24));
 }
 
-// [phase][block][tap][channel of the block], the last one filled up with zeros.
+// [phase][block][tap][channel of the block, again and again], channels that are not there are zeros.
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry g = geometry_of(j.problem);
-  const int64_t block = g.src_block, channels = g.groups * g.k, whole = up(channels, block) * block;
+  const int64_t block = g.src_block, channels = g.groups * g.k, lanes = lanes_of(block, j.row);
   float* to = reinterpret_cast<float*>(payload);
   pack_weights(g, first, count, static_cast<const float*>(weights),
                [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t, float w) {
-                 const int64_t channel = group * g.k + k, lane = channel % block;
-                 float* row = to + before * whole + (channel / block * ph.taps() + tap) * block;
-                 row[lane] = w;
-                 if (channel == channels - 1) std::fill(row + lane + 1, row + block, 0.0f);
+                 const int64_t channel = group * g.k + k, blocks = up(channels, block);
+                 float* row = to + (before * blocks + channel / block * ph.taps() + tap) * lanes;
+                 for (int64_t i = channel % block; i < lanes; i += block) {
+                   row[i] = w;
+                   if (channel == channels - 1) std::fill(row + i + 1, row + i / block * block + block, 0.0f);
+                 }
                });
 }
 
@@ -107,6 +122,7 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t block = g.src_block, channels = g.groups * g.k, blocks = up(channels, block);
+  const int64_t lanes = lanes_of(block, j.row);
   const int64_t items = g.n * g.phases() * word[bands] * word[parts];
   for_each_item(j, e, items, [&](int64_t item, char*) {
     const int64_t p = item % word[parts], band = item / word[parts] % word[bands];
@@ -115,14 +131,19 @@ void run(const job& j, const execution& e) {
     gemm_tap planes[most_planes];
     depthwise_planar_f32 call = {};
     call.plane = planes;
-    call.block = block;
+    const int64_t first = p * word[together] * block, last = std::min(channels, (p + 1) * word[together] * block);
+    if (first >= last) return;
+    call.block = block, call.n = last - first, call.multiplier = g.k;
+    call.src_block = g.src_channel(block), call.dst_block = g.dst_channel(block);
+    call.residual_block = g.residual_channel(block), call.weights_block = ph.taps() * lanes;
     call.x.count = ph.w.out_count, call.x.taps = ph.w.taps, call.y.taps = ph.h.taps;
     call.x.step = ph.w.in_step, call.apart = ph.w.tap_step;
     call.x.begin = -ph.w.in_begin, call.x.end = ph.w.in_size - ph.w.in_begin;
     call.out.ldc = ph.w.out_step * g.dst[4], call.out.ldr = ph.w.out_step * g.residual[4];
     call.out.epilogue = &epilogue;
-    const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * blocks * block;
-    const int64_t classes = axis_class::count_of(ph.h), last = std::min(blocks, (p + 1) * word[together]);
+    call.weights =
+        reinterpret_cast<const float*>(e.packed) + (taps_before(g, f) * blocks + first / block * ph.taps()) * lanes;
+    const int64_t classes = axis_class::count_of(ph.h);
     for (int64_t c = 0; c < classes; ++c) {
       const axis_class y(ph.h, c, classes);
       const range within = part(up(y.count, j.row.mr), band, word[bands]);
@@ -140,20 +161,13 @@ void run(const job& j, const execution& e) {
           return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
                  (ph.h.out_begin + (y.first + line * classes) * ph.h.out_step) * stride[3] + ph.w.out_begin * stride[4];
         };
-        const float* const src = static_cast<const float*>(e.args.src) + n * g.src[0];
-        float* const dst = static_cast<float*>(e.args.dst) + place(g.dst);
-        const float* const residual =
-            epilogue.residual ? static_cast<const float*>(e.args.residual) + place(g.residual) : nullptr;
-        for (int64_t index = p * word[together]; index < last; ++index) {
-          const int64_t channel = index * block;
-          call.n = std::min(block, channels - channel);
-          call.weights = weights + index * ph.taps() * block;
-          call.src = src + g.src_channel(channel / g.k);
-          call.out.c = dst + g.dst_channel(channel);
-          call.out.channel = channel;
-          if (residual) call.out.residual = residual + g.residual_channel(channel);
-          j.row.depthwise_planar(call);
-        }
+        call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + g.src_channel(first / g.k);
+        call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + g.dst_channel(first);
+        call.out.channel = first;
+        if (epilogue.residual)
+          call.out.residual =
+              static_cast<const float*>(e.args.residual) + place(g.residual) + g.residual_channel(first);
+        j.row.depthwise_planar(call);
       }
     }
   });

@@ -11,6 +11,7 @@
 
 #include "epilogue.h"
 #include "kernel.h"
+#include "pointers.h"
 
 namespace quern {
 namespace {
@@ -50,30 +51,10 @@ struct pixel_loader {
 // Which inputs of a strip may be padding: none, some of the first and last taps - 1, any.
 enum missing { none, some, any };
 
-// Pixel 0, 1, 2 ... of a row of them: every fourth from a pointer of its own.  The empty asm hides how they are
-// related, or the compiler makes a register for every one and spills.
-struct pixels {
-  const char* at;
-  ptrdiff_t s1, s3;
-  [[gnu::always_inline]] pixels(const float* p, ptrdiff_t pixel)
-      : at(reinterpret_cast<const char*>(p)), s1(pixel * ptrdiff_t(sizeof(float))), s3(3 * s1) {
-    __asm__("" : "+r"(s1), "+r"(s3));
-  }
-  [[gnu::always_inline]] const float* get(int x) const {
-    return reinterpret_cast<const float*>(at + (x % 4 == 3 ? s3 : x % 4 * s1));
-  }
-  [[gnu::always_inline]] void next(int x) {
-    if (x % 4 == 3) {
-      at += 4 * s1;
-      __asm__("" : "+r"(at));
-    }
-  }
-};
-
 // Adds T taps of a row to MR sums; p is input 0, inputs from `begin` to `end` exist.  STEP 0: any, inputs of
 // neighbouring outputs are one pixel of `p` apart, and `step` in number.
 template <class V, int MR, int T, int STEP, missing MISS, class Load>
-[[gnu::always_inline]] inline void add_taps(V (&acc)[MR], const Load& load, pixels p, const float* weights,
+[[gnu::always_inline]] inline void add_taps(V (&acc)[MR], const Load& load, pointers p, const float* weights,
                                             ptrdiff_t step, ptrdiff_t begin, ptrdiff_t end) {
   V w[T];
   QUERN_UNROLL for (int s = 0; s < T; ++s) w[s] = V::load(weights + s * V::width);
@@ -148,7 +129,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = acc[j] + bias;
         if (below) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::max(lower, acc[j]);
         if (above) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::min(upper, acc[j]);
-        pixels p(dst, static_cast<ptrdiff_t>(d.out.ldc));
+        pointers p(dst, static_cast<ptrdiff_t>(d.out.ldc));
         QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
           float* const to = const_cast<float*>(p.get(j));
           if constexpr (part)

@@ -130,14 +130,17 @@ struct depthwise_f32 {
 
 // ---- depthwise_planar_f32 ---------------------------------------------------------------------
 //
-// The same sum with pixels across the vector, for one block of channels that lie side by side (one channel: NCHW)
-// and whose pixels follow each other:
+// The same sum with pixels across the vector, for blocks of channels that lie side by side (one channel: NCHW) and
+// whose pixels follow each other:
 //
 //   C[y][x][c] = epilogue(sum over planes t, rows r < y.taps, s < x.taps of
 //                           src[origin + plane[t].a + (y * y.step + r) * y.src + (x * x.step + s * apart) * block + c]
-//                           * weights[(plane[t].b + r * x.taps + s) * block + c])            c < n <= block
+//                           * weights[(plane[t].b + r * x.taps + s) * lanes + c])                          c < block
 //
-// The block divides row.vector and is smaller.  Padding along y is not multiplied, padding along x is by zero.
+// for n channels: the next blocks are src_block, weights_block and dst_block further on.  The block divides
+// row.vector and is smaller; `lanes` is 1 for a block of 1, and for others row.vector, the block's weights again and
+// again.  Output channel k = out.channel + c reads input channel k / multiplier, and with a multiplier a block is 1;
+// src is that of the first.  Padding along y is not multiplied, padding along x is by zero.
 struct depthwise_planar_f32 {
   depthwise_axis x, y;
   ptrdiff_t apart;  // inputs from tap to tap along x; in units of inputs as x.begin and x.end
@@ -145,8 +148,12 @@ struct depthwise_planar_f32 {
   const gemm_tap* plane;
   const float* src;
   ptrdiff_t origin;
+  size_t src_block;
   const float* weights;
+  size_t weights_block;
+  size_t multiplier;
   output_f32 out;  // rows are pixels
+  size_t dst_block, residual_block;
 };
 
 // ---- grouped_f32 ------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Every depthwise_planar_f32 row that this CPU runs, alone: exact on small integers for every block, lines around
-// whole vectors and tiles, any border, no byte read or written beside the operands, none of a channel that is not
-// there.
+// Every depthwise_planar_f32 row that this CPU runs, alone: exact on small integers for every block, several of them,
+// lines around whole vectors and tiles, any border, no byte read or written beside the operands, none of a channel
+// that is not there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct axis {
 
 struct window {
   axis x, y;
-  size_t planes, block, n;
+  size_t planes, block, n, multiplier;
 };
 
 class depthwise_planar : public testing::TestWithParam<size_t> {
@@ -53,30 +53,42 @@ class depthwise_planar : public testing::TestWithParam<size_t> {
   const kernel& row() const { return kernel_at(GetParam()); }
   size_t gap() { return static_cast<size_t>(dice_.from(0, 3)); }
 
-  // `lines` lines of `pixels` pixels, integers in their first n channels, NaN elsewhere.
+  // n channels in blocks of `lines` lines of `pixels` pixels: integers, and NaN between them.
   struct operand {
     guarded<float> memory;
-    size_t pixel, line;
+    size_t block, pixel, line, next;  // channels of a block; elements from pixel to pixel, line to line, block to block
+    size_t at(size_t y, size_t x, size_t c) const { return c / block * next + y * line + x * pixel + c % block; }
   };
-  operand fill(size_t lines, size_t pixels, size_t n, size_t pixel, edge side, bool empty = false) {
-    const size_t line = pixels * pixel + gap();
-    const size_t size = lines && pixels ? (lines - 1) * line + (pixels - 1) * pixel + n : 0;
-    operand o{guarded<float>(size, side), pixel, line};
+  operand fill(size_t lines, size_t pixels, size_t n, size_t block, size_t pixel, edge side, bool empty = false) {
+    const size_t line = pixels * pixel + gap(), next = lines * line + gap();
+    const size_t last = (n - 1) / block * next + (lines - 1) * line + (pixels - 1) * pixel + (n - 1) % block;
+    operand o{guarded<float>(lines && pixels ? last + 1 : 0, side), block, pixel, line, next};
     std::fill(o.memory.begin(), o.memory.end(), empty ? canary : nan);
     for (size_t i = 0; i < lines * pixels && !empty; ++i)
-      for (size_t c = 0; c < n; ++c) o.memory[i / pixels * line + i % pixels * pixel + c] = dice_.integer(-4, 4);
+      for (size_t c = 0; c < n; ++c) o.memory[o.at(i / pixels, i % pixels, c)] = dice_.integer(-4, 4);
     return o;
   }
 
   testing::AssertionResult check(const window& s, edge side) {
     const size_t wide = static_cast<size_t>(s.x.inputs), high = static_cast<size_t>(s.y.inputs);
     const size_t taps = s.planes * s.y.taps * s.x.taps, channel = gap() * s.block;
-    const operand src = fill(s.planes * high, wide, s.n, s.block, side);
-    const operand residual = fill(s.y.count, s.x.count, s.n, s.block + (dice_.one_in(2) ? gap() : 0), side);
-    operand dst = fill(s.y.count, s.x.count, s.n, s.block + (dice_.one_in(3) ? gap() : 0), side, true);
-    const operand bias = fill(1, 1, channel + s.n, 0, side), scale = fill(1, 1, channel + s.n, 0, side);
-    guarded<float> weights(taps * s.block, side);
-    for (size_t i = 0; i < weights.size(); ++i) weights[i] = i % s.block < s.n ? dice_.integer(-4, 4) : 0.0f;
+    const size_t inputs = (channel + s.n - 1) / s.multiplier - channel / s.multiplier + 1;
+    const operand src = fill(s.planes * high, wide, inputs, s.block, s.block, side);
+    const size_t apart = dice_.one_in(2) ? gap() : 0;
+    const operand residual = fill(s.y.count, s.x.count, s.n, s.block, s.block + apart, side);
+    operand dst = fill(s.y.count, s.x.count, s.n, s.block, s.block + (dice_.one_in(3) ? gap() : 0), side, true);
+    const operand bias = fill(1, 1, channel + s.n, channel + s.n, 0, side),
+                  scale = fill(1, 1, channel + s.n, channel + s.n, 0, side);
+    // Those of several channels fill a vector, again and again, zeros where there is no channel.
+    const size_t lanes = s.block == 1 ? 1 : static_cast<size_t>(row().vector);
+    const auto place = [&](size_t tap, size_t c) { return (c / s.block * taps + tap) * lanes + c % s.block; };
+    guarded<float> weights((s.n + s.block - 1) / s.block * taps * lanes, side);
+    std::fill(weights.begin(), weights.end(), 0.0f);
+    for (size_t c = 0; c < s.n; ++c)
+      for (size_t tap = 0; tap < taps; ++tap) {
+        const float w = dice_.integer(-4, 4);
+        for (size_t i = 0; i < lanes; i += s.block) weights[place(tap, c) + i] = w;
+      }
 
     epilogue_f32 e = test::plain_epilogue(QUERN_CLAMP, -5, 60);
     e.bias = dice_.one_in(3) ? nullptr : bias.memory.data();
@@ -92,10 +104,12 @@ class depthwise_planar : public testing::TestWithParam<size_t> {
     d.x = {s.x.count, s.x.taps, s.x.step, s.x.first, s.x.first + s.x.inputs, 0, 0, 0};
     d.y = {s.y.count, s.y.taps,     s.y.step, s.y.first, s.y.first + s.y.inputs, static_cast<ptrdiff_t>(src.line),
            dst.line,  residual.line};
-    d.apart = s.x.apart, d.block = s.block, d.n = s.n, d.planes = s.planes, d.plane = planes.data();
+    d.apart = s.x.apart, d.block = s.block, d.n = s.n, d.multiplier = s.multiplier, d.planes = s.planes,
+    d.plane = planes.data();
     d.src = src.memory.data();
     d.origin = -s.x.first * static_cast<ptrdiff_t>(s.block) - s.y.first * static_cast<ptrdiff_t>(src.line);
-    d.weights = weights.data();
+    d.weights = weights.data(), d.weights_block = taps * lanes;
+    d.src_block = src.next, d.dst_block = dst.next, d.residual_block = residual.next;
     d.out.c = dst.memory.data(), d.out.ldc = dst.pixel, d.out.epilogue = &e, d.out.channel = channel;
     d.out.residual = e.residual ? residual.memory.data() : nullptr, d.out.ldr = residual.pixel;
     row().depthwise_planar(d);
@@ -110,18 +124,20 @@ class depthwise_planar : public testing::TestWithParam<size_t> {
             const ptrdiff_t i = s.x.at(x, tap % s.x.taps), j = s.y.at(y, tap / s.x.taps % s.y.taps);
             if (i < 0 || j < 0) continue;
             const size_t line = (s.planes - 1 - t) * high + static_cast<size_t>(j);
-            sum += src.memory[line * src.line + static_cast<size_t>(i) * s.block + c] * weights[tap * s.block + c];
+            const size_t from = (channel + c) / s.multiplier - channel / s.multiplier;
+            sum += src.memory[src.at(line, static_cast<size_t>(i), from)] * weights[place(tap, c)];
           }
           if (e.scale) sum *= scale.memory[channel + c];
           if (e.bias) sum += bias.memory[channel + c];
-          if (e.residual) sum += residual.memory[y * residual.line + x * residual.pixel + c];
-          want[y * dst.line + x * dst.pixel + c] = std::min(e.upper, std::max(e.lower, sum));
+          if (e.residual) sum += residual.memory[residual.at(y, x, c)];
+          want[dst.at(y, x, c)] = std::min(e.upper, std::max(e.lower, sum));
         }
     for (size_t i = 0; i < want.size(); ++i)
       if (dst.memory[i] != want[i])
         return testing::AssertionFailure()
                << row().name << " x " << text(s.x) << " y " << text(s.y) << " planes " << s.planes << " block "
-               << s.block << " n " << s.n << ": element " << i << " is " << dst.memory[i] << ", must be " << want[i];
+               << s.block << " n " << s.n << " multiplier " << s.multiplier << ": element " << i << " is "
+               << dst.memory[i] << ", must be " << want[i];
     return testing::AssertionSuccess();
   }
 
@@ -150,10 +166,11 @@ TEST_P(depthwise_planar, is_exact_on_small_integers_between_guard_pages) {
     for (size_t m = 1; m <= 3 * w / block + 1; ++m)
       for (int i = 0; i < 8; ++i) {
         window s = {.planes = static_cast<size_t>(dice_.from(0, 1)), .block = block};
-        s.n = dice_.one_in(2) ? block : static_cast<size_t>(dice_.from(1, static_cast<int64_t>(block)));
+        s.n = dice_.one_in(2) ? block : static_cast<size_t>(dice_.from(1, static_cast<int64_t>(3 * block)));
+        s.multiplier = block == 1 && dice_.one_in(3) ? static_cast<size_t>(dice_.from(2, 3)) : 1;
         const size_t lines = static_cast<size_t>(dice_.from(1, static_cast<int64_t>(2 * mr + 1)));
         if (row().taps) {
-          s.x = some(m, static_cast<size_t>(row().taps), row().step, 1);
+          s.x = some(m, static_cast<size_t>(row().taps), row().step, row().step == 1 ? dice_.from(1, 3) : 1);
           s.y = some(lines, static_cast<size_t>(row().taps), row().step, 1);
         } else {
           s.planes = static_cast<size_t>(dice_.from(0, 2));

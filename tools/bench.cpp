@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "lines.h"
 #include "measure.h"
+#include "peak.h"
 #include "report.h"
 #include "stop.h"
 #include "table.h"
@@ -131,6 +132,10 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
   const std::vector<timing> times =
       time_together(all, data, options.budget_ms, static_cast<int>(w.wish.threads), bits, &peak);
 
+  // What a run has to move at least, and how fast that much is copied now.
+  const uint64_t least = operand_bytes(j.problem);
+  const double copied = copy_gbytes_per_second(least);
+
   std::vector<measurement> rows;
   for (size_t i = 0; i < list.size(); ++i) {
     const quern_plan& plan = all[i].plan();
@@ -147,6 +152,7 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
     m.ms_min = times[i].min_ms;
     m.gflops = direct_flops(j.problem) / times[i].median_ms * 1e-6;
     m.percent_of_peak = 100 * m.gflops / peak;
+    if (copied > 0) m.percent_of_copy = 100 * static_cast<double>(least) / (times[i].median_ms * 1e6) / copied;
     m.rel_l2_error = errors[i];
     m.workspace_bytes = plan.workspace_bytes;
     m.packed_bytes = plan.packed_bytes;
@@ -200,6 +206,7 @@ table results_table(const std::vector<job>& jobs) {
                 {"min ms", true, 9},
                 {"GFLOP/s", true, 8},
                 {"% peak", true, 6},
+                {"% copy", true, 6},
                 {"error", true, 7},
                 {"workspace", true, 9},
                 {"packed", true, 9}});
@@ -246,8 +253,8 @@ int run_bench(const bench_options& options) {
       if (!quiet) {
         results.row(stdout, {m.layer, m.layout, m.chosen ? "*" : "", m.algorithm, m.kernel, text("%u", m.threads),
                              text("%.4g", m.ms_median), text("%.4g", m.ms_min), text("%.1f", m.gflops),
-                             text("%.1f", m.percent_of_peak), text("%.1e", m.rel_l2_error),
-                             bytes_text(m.workspace_bytes), bytes_text(m.packed_bytes)});
+                             text("%.1f", m.percent_of_peak), text("%.1f", m.percent_of_copy),
+                             text("%.1e", m.rel_l2_error), bytes_text(m.workspace_bytes), bytes_text(m.packed_bytes)});
         std::fflush(stdout);
       }
       if (!(m.rel_l2_error <= wrong_result)) {

@@ -97,6 +97,7 @@ std::string json_text(const std::vector<measurement>& rows, const quern_cpu& cpu
     row["ms_min"] = m.ms_min;
     row["gflops"] = m.gflops;
     row["percent_of_peak"] = m.percent_of_peak;
+    row["percent_of_copy"] = m.percent_of_copy;
     row["rel_l2_error"] = m.rel_l2_error;
     row["workspace_bytes"] = m.workspace_bytes;
     row["packed_bytes"] = m.packed_bytes;
@@ -108,12 +109,12 @@ std::string json_text(const std::vector<measurement>& rows, const quern_cpu& cpu
 std::string csv_text(const std::vector<measurement>& rows) {
   std::string out =
       "layer,problem,kernel,algorithm,layout,type,threads,chosen,ms_median,ms_min,gflops,percent_of_peak,"
-      "rel_l2_error,workspace_bytes,packed_bytes\n";
+      "percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes\n";
   for (const measurement& m : rows) {
     out +=
         quoted(m.layer) + "," + quoted(m.problem) + "," + m.kernel + "," + m.algorithm + "," + m.layout + "," + m.type;
-    out += text(",%u,%s,%.6g,%.6g,%.6g,%.4g,%.3g,%llu,%llu\n", m.threads, m.chosen ? "true" : "false", m.ms_median,
-                m.ms_min, m.gflops, m.percent_of_peak, m.rel_l2_error,
+    out += text(",%u,%s,%.6g,%.6g,%.6g,%.4g,%.4g,%.3g,%llu,%llu\n", m.threads, m.chosen ? "true" : "false", m.ms_median,
+                m.ms_min, m.gflops, m.percent_of_peak, m.percent_of_copy, m.rel_l2_error,
                 static_cast<unsigned long long>(m.workspace_bytes), static_cast<unsigned long long>(m.packed_bytes));
   }
   return out;

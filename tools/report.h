@@ -14,7 +14,7 @@ struct measurement {
   std::string layer, problem, kernel, algorithm, layout, type;
   uint32_t threads;  // that the plan uses
   bool chosen;
-  double ms_median, ms_min, gflops, percent_of_peak, rel_l2_error;
+  double ms_median, ms_min, gflops, percent_of_peak, percent_of_copy, rel_l2_error;
   uint64_t workspace_bytes, packed_bytes;
 };
 

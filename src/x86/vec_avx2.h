@@ -81,6 +81,7 @@ struct vec {
 
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
+  [[gnu::always_inline]] static void hold(mask&) {}  // 16 registers are few
 
   // Lanes by number; pick counts those of b from `width` on.
   struct index {
@@ -94,14 +95,6 @@ struct vec {
     // Bit 3 of a number, moved to the sign, says which of the two.
     return {_mm256_blendv_ps(_mm256_permutevar8x32_ps(a.v, i.v), _mm256_permutevar8x32_ps(b.v, i.v),
                              _mm256_castsi256_ps(_mm256_slli_epi32(i.v, 28)))};
-  }
-  // p[lane % block] in every lane; block is 1, 4 or width.
-  [[gnu::always_inline]] static vec repeat(const float* p, size_t block) {
-    switch (block) {
-      case 1: return set1(*p);
-      case 4: return {_mm256_broadcast_ps(reinterpret_cast<const __m128*>(p))};
-      default: return load(p);
-    }
   }
 
   // Lanes from `begin` to before `end`, any of them may lie outside; loads of the others are zero.

@@ -81,6 +81,7 @@ struct vec {
 
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
+  [[gnu::always_inline]] static void hold(mask& m) { __asm__("" : "+Yk"(m.v)); }
 
   // Lanes by number; pick counts those of b from `width` on.
   struct index {
@@ -89,15 +90,6 @@ struct vec {
   [[gnu::always_inline]] static index load_index(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
   [[gnu::always_inline]] static vec permute(vec a, index i) { return {_mm512_maskz_permutexvar_ps(0xffff, i.v, a.v)}; }
   [[gnu::always_inline]] static vec pick(vec a, vec b, index i) { return {_mm512_permutex2var_ps(a.v, i.v, b.v)}; }
-  // p[lane % block] in every lane; block is 1, 4, 8 or width.
-  [[gnu::always_inline]] static vec repeat(const float* p, size_t block) {
-    switch (block) {
-      case 1: return set1(*p);
-      case 4: return {_mm512_broadcast_f32x4(_mm_loadu_ps(p))};
-      case 8: return {_mm512_broadcast_f32x8(_mm256_loadu_ps(p))};
-      default: return load(p);
-    }
-  }
 
   // Lanes from `begin` to before `end`, any of them may lie outside; loads of the others are zero.
   [[gnu::always_inline]] static mask range(ptrdiff_t begin, ptrdiff_t end) {

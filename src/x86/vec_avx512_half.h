@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+//
+// A vector of 8 floats with what AVX-512 has over AVX2: free masks, 32 registers, weights broadcast by the operand
+// that reads them.  As far as the depthwise kernels need it.
+#pragma once
+
+#include "vec_avx512.h"
+
+namespace quern {
+namespace {
+
+struct half_vec {
+  static constexpr int width = 8;
+  static constexpr int registers = 32;
+  __m256 v;
+
+  struct mask {
+    __mmask8 v;
+  };
+  struct index {
+    __m256i v;
+  };
+
+  [[gnu::always_inline]] static half_vec set1(float x) { return {_mm256_set1_ps(x)}; }
+  [[gnu::always_inline]] static half_vec zero() { return {_mm256_setzero_ps()}; }
+  [[gnu::always_inline]] static half_vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
+  [[gnu::always_inline]] void store(float* p) const { _mm256_storeu_ps(p, v); }
+  [[gnu::always_inline]] static half_vec load_mask(const float* p, mask m) { return {_mm256_maskz_loadu_ps(m.v, p)}; }
+  [[gnu::always_inline]] void store_mask(float* p, mask m) const { _mm256_mask_storeu_ps(p, m.v, v); }
+
+  [[gnu::always_inline]] friend half_vec operator+(half_vec a, half_vec b) { return {_mm256_add_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static half_vec fma(half_vec a, half_vec b, half_vec c) {
+    return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+  }
+  [[gnu::always_inline]] static half_vec min(half_vec a, half_vec b) { return {_mm256_min_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static half_vec max(half_vec a, half_vec b) { return {_mm256_max_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static void hold(half_vec& a) { __asm__("" : "+v"(a.v)); }
+  [[gnu::always_inline]] static void hold(mask& m) { __asm__("" : "+Yk"(m.v)); }
+
+  [[gnu::always_inline]] static index load_index(const int32_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+  }
+  [[gnu::always_inline]] static half_vec pick(half_vec a, half_vec b, index i) {
+    return {_mm256_permutex2var_ps(a.v, i.v, b.v)};
+  }
+  [[gnu::always_inline]] friend mask operator<(half_vec a, half_vec b) {
+    return {_mm256_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
+  }
+  [[gnu::always_inline]] static mask range(ptrdiff_t begin, ptrdiff_t end) {
+    return {static_cast<__mmask8>(vec::range(begin, end).v)};
+  }
+  [[gnu::always_inline]] friend mask operator&(mask a, mask b) { return {static_cast<__mmask8>(a.v & b.v)}; }
+};
+
+}  // namespace
+}  // namespace quern
