@@ -10,6 +10,7 @@
 #include "driver.h"
 #include "exec.h"
 #include "geometry.h"
+#include "packing.h"
 #include "problem.h"
 #include "registry.h"
 #include "versioned.h"
@@ -274,20 +275,8 @@ quern_status quern_pack(const quern_plan* plan, const void* weights, void* packe
     if (const quern_status s = check_plain(weights, bytes, w.type, error)) return s;
     if (bytes && span_of("weights", weights, bytes).meets(span_of("packed", packed, plan->packed_bytes)))
       return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights overlaps packed");
-    const job j = {plan->problem, *state.row, state.blocks};
-    char* payload = static_cast<char*>(packed) + sizeof(blob_header);
-    // Sixteen channels an item: no two threads write one cache line, but for the edges of panels.
-    const quern_args none = {};
-    const int64_t parts = up(channels, 16);
-    blocking no_workspace = state.blocks;
-    no_workspace.workspace_bytes = 0;
-    for_each_item({plan->problem, *state.row, no_workspace}, {none, &e, e.threads, nullptr, nullptr}, parts,
-                  [&](int64_t part, char*) {
-                    const int64_t first = part * 16, count = std::min<int64_t>(16, channels - first);
-                    const char* from = static_cast<const char*>(weights) +
-                                       weight_offset(g, first) * type_bytes(plan->problem.weights.type);
-                    state.algorithm->pack(j, first, count, from, payload);
-                  });
+    pack_all({plan->problem, *state.row, state.blocks}, *state.algorithm, weights,
+             static_cast<char*>(packed) + sizeof(blob_header), e);
   }
   return quern_pack_seal(plan, packed, packed_bytes, error);
 }

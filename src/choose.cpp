@@ -15,6 +15,7 @@
 #include "problem.h"
 #include "problem_text.h"
 #include "registry.h"
+#include "tuning.h"
 #include "versioned.h"
 
 namespace quern {
@@ -22,6 +23,7 @@ namespace {
 
 constexpr const char* predictor_name = "cycles-1";
 constexpr const char* gpu_predictor_name = "waves-1";
+constexpr const char* measured_by_tuning = "tuning";
 
 bool is_gpu(const machine& m) { return m.gpu.capability != 0; }
 
@@ -66,22 +68,67 @@ bool names(const char* list, Visit visit) {
   return true;
 }
 
-bool denied(const char* list, const char* name) {
-  const size_t length = strlen(name);
-  return !names(list, [&](const char* n, size_t l) { return l != length || memcmp(n, name, l) != 0; });
+bool is_word(const char* word, const char* name, size_t length) {
+  return strlen(word) == length && memcmp(word, name, length) == 0;
+}
+
+// What candidates can be allowed or denied by, beside their names.
+struct property {
+  const char* name;
+  bool (*holds)(const algorithm&, const kernel&);
+};
+template <quern_accuracy Class>
+bool has_class(const algorithm& a, const kernel&) {
+  return a.accuracy == Class;
+}
+constexpr property properties[] = {{"exact", has_class<QUERN_ACCURACY_EXACT>},
+                                   {"f32", has_class<QUERN_ACCURACY_F32>},
+                                   {"f32_fast", has_class<QUERN_ACCURACY_F32_FAST>},
+                                   {"f32_loose", has_class<QUERN_ACCURACY_F32_LOOSE>},
+                                   {"packs", [](const algorithm& a, const kernel&) { return a.pack != nullptr; }},
+                                   {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }}};
+
+// The ISA of that name, else 0.
+uint64_t isa_of(const char* name, size_t length) {
+  for (int bit = 0; bit < 64; ++bit)
+    if (const char* isa = quern_isa_name(uint64_t{1} << bit); isa && is_word(isa, name, length))
+      return uint64_t{1} << bit;
+  return 0;
+}
+
+bool is_property(const char* name, size_t length) {
+  for (const property& p : properties)
+    if (is_word(p.name, name, length)) return true;
+  return isa_of(name, length) != 0;
+}
+
+// Whether a word of the list is a name or property of the pair.
+bool listed(const char* list, const algorithm& a, const kernel& row) {
+  return !names(list, [&](const char* n, size_t l) {
+    if (is_word(a.name, n, l) || is_word(row.name, n, l) || (row.isa & isa_of(n, l))) return false;
+    for (const property& p : properties)
+      if (is_word(p.name, n, l)) return !p.holds(a, row);
+    return true;
+  });
 }
 
 refusal ruled_out(const algorithm& a, const kernel& row, const quern_wish& w) {
   if (w.algorithm ? strcmp(w.algorithm, a.name) != 0 : a.on_request) return {QUERN_REASON_WISH, "wish.algorithm", 0, 0};
   if (w.kernel && strcmp(w.kernel, row.name) != 0) return {QUERN_REASON_WISH, "wish.kernel", 0, 0};
-  if (denied(w.deny, a.name) || denied(w.deny, row.name)) return {QUERN_REASON_WISH, "wish.deny", 0, 0};
+  if (listed(w.deny, a, row)) return {QUERN_REASON_WISH, "wish.deny", 0, 0};
+  if (w.allow && !listed(w.allow, a, row)) return {QUERN_REASON_WISH, "wish.allow", 0, 0};
   return {};
 }
 
+uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX; }
+
+bool passes(const blocking& b, uint64_t limit) { return b.workspace_bytes > limit / b.workers; }
+
+// `tuned`: what was measured for this problem, or NULL.
 option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
-                const resolved_wish& w) {
-  option o = {
-      .algorithm = &a, .row = &row, .backend = backend, .verdict = QUERN_REFUSED, .why = {}, .blocks = {}, .cost = {}};
+                const resolved_wish& w, const tuned_row* tuned) {
+  option o = {};
+  o.algorithm = &a, o.row = &row, o.backend = backend, o.verdict = QUERN_REFUSED;
   if (const uint64_t missing = row.isa & ~w.runs_isa) {
     o.verdict = QUERN_UNAVAILABLE;
     o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
@@ -102,9 +149,15 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
     o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, a.repeat};
     return o;
   }
+  if (const tuned_candidate* c = tuned ? find_candidate(*tuned, a, row) : nullptr)
+    if (vary(p, w, c->as, o)) {
+      o.verdict = QUERN_USABLE;
+      o.measured_ns = double(c->median_ns), o.rank = static_cast<int>(c - tuned->candidate);
+      return o;
+    }
   o.blocks = a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads));
-  const uint64_t limit = w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX;
-  if (o.blocks.workspace_bytes > limit / o.blocks.workers) {
+  const uint64_t limit = workspace_limit(w);
+  if (passes(o.blocks, limit)) {
     // Fewer threads need less.
     o.blocks = a.choose_blocks(p, row, w.machine, 1);
     if (o.blocks.workspace_bytes > limit) {
@@ -133,16 +186,16 @@ int distance_of(const option& o, const quern_wish& wish) {
 // For a problem that leaves layouts open, what comes of the pair in those that suit it best; where none does, what
 // rules it out besides the layout.
 option in_best_layouts(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
-                       const resolved_wish& w) {
+                       const resolved_wish& w, const tuned_row* tuned) {
   if (!has_any(p)) {
-    option o = evaluate(p, a, row, backend, w);
+    option o = evaluate(p, a, row, backend, w, tuned);
     o.src_layout = p.src.layout, o.dst_layout = p.dst.layout;
     return o;
   }
   option best = {};
   int furthest = INT_MIN;
   for_each_layout(p, [&](const quern_problem& q) {
-    option o = evaluate(q, a, row, backend, w);
+    option o = evaluate(q, a, row, backend, w, nullptr);
     o.src_layout = q.src.layout, o.dst_layout = q.dst.layout;
     const bool usable = o.verdict == QUERN_USABLE;
     const int came = usable ? INT_MAX : 2 * distance_of(o, w.wish) - (o.why.reason == QUERN_REASON_LAYOUT);
@@ -170,7 +223,10 @@ int explain(const quern_candidate& c, char* out, size_t size) {
   const char* field = c.field ? c.field : "";
   switch (c.reason) {
     case QUERN_REASON_NONE:
-      return snprintf(out, size, c.verdict == QUERN_CHOSEN ? "chosen: the lowest predicted time" : "usable");
+      return snprintf(out, size,
+                      c.verdict != QUERN_CHOSEN ? "usable"
+                      : c.measured_ns > 0       ? "chosen: the lowest measured time, within 3 %%"
+                                                : "chosen: the lowest predicted time");
     case QUERN_REASON_ISA: {
       if (c.backend == QUERN_BACKEND_CUDA)
         return snprintf(out, size, "needs compute capability %d.%d, this GPU has %d.%d", int(c.limit / 10),
@@ -197,7 +253,8 @@ int explain(const quern_candidate& c, char* out, size_t size) {
       return snprintf(out, size, "needs %" PRId64 " bytes of workspace, the wish allows %" PRId64, c.limit, c.value);
     case QUERN_REASON_WISH:
       return snprintf(out, size,
-                      strcmp(field, "wish.deny") == 0        ? "wish.deny names it"
+                      strcmp(field, "wish.deny") == 0        ? "wish.deny has it"
+                      : strcmp(field, "wish.allow") == 0     ? "wish.allow does not have it"
                       : strcmp(field, "wish.kernel") == 0    ? "wish.kernel names another kernel"
                       : strncmp(c.algorithm, "reference", 9) ? "wish.algorithm names another algorithm"
                                                              : "runs only when wish.algorithm names it");
@@ -205,15 +262,15 @@ int explain(const quern_candidate& c, char* out, size_t size) {
   }
 }
 
+double flops_a_cycle(const struct machine& m) {
+  return m.isa & QUERN_ISA_AVX512 ? 64 : m.isa & QUERN_ISA_AVX2 ? 32 : m.isa & QUERN_ISA_NEON ? 16 : 4;
+}
+
 // The least time this machine could take: multiply-adds at the peak of its best ISA, or the tensors once
 // through memory.
-double floor_ns(const quern_problem& p, const struct machine& m, uint32_t workers, double bytes) {
-  if (is_gpu(m)) return std::max(direct_flops(p) / gpu_flops_a_ns(m.gpu), bytes / (double(m.gpu.bandwidth) * 1e-9));
-  const double flops_a_cycle = m.isa & QUERN_ISA_AVX512 ? 64
-                               : m.isa & QUERN_ISA_AVX2 ? 32
-                               : m.isa & QUERN_ISA_NEON ? 16
-                                                        : 4;
-  return std::max(direct_flops(p) / flops_a_cycle / workers, bytes / 8) / clock_ghz;
+double floor_ns(double flops, double bytes, const struct machine& m, uint32_t workers) {
+  if (is_gpu(m)) return std::max(flops / gpu_flops_a_ns(m.gpu), bytes / (double(m.gpu.bandwidth) * 1e-9));
+  return std::max(flops / flops_a_cycle(m) / workers, bytes / 8) / clock_ghz;
 }
 
 double bytes_moved(const quern_problem& p) {
@@ -227,7 +284,13 @@ double bytes_moved(const quern_problem& p) {
   return bytes;
 }
 
-quern_candidate candidate_of(const quern_problem& p, const option& o, const resolved_wish& w) {
+// What candidates of a problem have in common.
+struct work {
+  double flops, bytes;
+  explicit work(const quern_problem& p) : flops(direct_flops(p)), bytes(bytes_moved(p)) {}
+};
+
+quern_candidate candidate_of(const quern_problem& p, const work& work, const option& o, const resolved_wish& w) {
   quern_candidate c = {};
   c.verdict = o.verdict;
   c.algorithm = o.algorithm->name, c.kernel = o.row->name;
@@ -236,7 +299,7 @@ quern_candidate candidate_of(const quern_problem& p, const option& o, const reso
   c.predictor = is_gpu(w.machine) ? gpu_predictor_name : predictor_name;
   c.accuracy = o.algorithm->accuracy, c.repeat = o.algorithm->repeat;
   c.error_bound = o.algorithm->error_bound(p);
-  c.bytes = bytes_moved(p);
+  c.bytes = work.bytes;
   c.src_layout = o.src_layout, c.dst_layout = o.dst_layout;
   if (o.verdict == QUERN_USABLE) {
     c.workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
@@ -244,14 +307,59 @@ quern_candidate candidate_of(const quern_problem& p, const option& o, const reso
     c.threads = o.blocks.workers;
     c.flops = o.cost.flops;
     c.predicted_ns = o.cost.ns;
-    c.floor_percent = o.cost.ns > 0 ? 100 * floor_ns(p, w.machine, o.blocks.workers, c.bytes) / o.cost.ns : 100;
+    if (o.measured_ns > 0) c.measured_ns = o.measured_ns, c.measured_by = measured_by_tuning;
+    c.floor_percent =
+        o.cost.ns > 0 ? 100 * floor_ns(work.flops, work.bytes, w.machine, o.blocks.workers) / o.cost.ns : 100;
   }
   return c;
 }
 
+// Which of two usable candidates stands before the other.
 bool before(const quern_candidate& a, const quern_candidate& b) {
-  if (a.verdict != b.verdict) return a.verdict < b.verdict;
-  return a.verdict == QUERN_USABLE && a.predicted_ns < b.predicted_ns;
+  const bool measured = a.measured_ns > 0;
+  if (measured != (b.measured_ns > 0)) return measured;
+  return measured ? a.measured_ns < b.measured_ns : a.predicted_ns < b.predicted_ns;
+}
+
+// Which of two usable options to take: what was measured side by side has an order of its own.
+bool better(const option& a, const option& b) {
+  const bool measured = a.measured_ns > 0;
+  if (measured != (b.measured_ns > 0)) return measured;
+  return measured ? a.rank < b.rank : a.cost.ns < b.cost.ns;
+}
+
+uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
+
+// Every version of quern_candidate has what sorts.
+quern_status check_out(uint32_t size, quern_error* error) {
+  if (is_size<quern_candidate>(size) && size >= offsetof(quern_candidate, predictor)) return QUERN_OK;
+  return fail(error, QUERN_INVALID, "out[0].size", size, sizeof(quern_candidate),
+              "out[0].size is %u, must be sizeof(quern_candidate), here %zu", size, sizeof(quern_candidate));
+}
+
+// Which fields rule candidates out, and how many each.
+struct refusal_tally {
+  const char* field[16];
+  int times[16];
+  int count = 0;
+  void add(const refusal& why) {
+    if (!why.field) return;
+    int i = 0;
+    while (i < count && strcmp(field[i], why.field) != 0) ++i;
+    if (i == 16) return;
+    if (i == count) field[i] = why.field, times[i] = 0, ++count;
+    ++times[i];
+  }
+  void print(char* out, size_t size) const {
+    size_t length = 0;
+    for (int i = 0; i < count && length < size; ++i)
+      length +=
+          static_cast<size_t>(snprintf(out + length, size - length, "%s%s %d", i ? ", " : "", field[i], times[i]));
+  }
+};
+
+const tuned_row* look_up(const quern_problem& p, const resolved_wish& w, tuned_row& row) {
+  return !has_any(p) && find_tuned(p, w, row) ? &row : nullptr;
 }
 
 }  // namespace
@@ -268,14 +376,18 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   if (w.kernel && !is_kernel(w.kernel, strlen(w.kernel)))
     return fail(error, QUERN_INVALID, "wish.kernel", 0, 0,
                 "wish.kernel is '%.60s', no kernel of this build has that name", w.kernel);
-  const char* stranger = nullptr;
-  size_t length = 0;
-  if (!names(w.deny, [&](const char* n, size_t l) {
-        return is_algorithm(n, l) || is_kernel(n, l) || (stranger = n, length = l, false);
-      }))
-    return fail(error, QUERN_INVALID, "wish.deny", 0, 0,
-                "wish.deny has '%.*s', no algorithm or kernel of this build has that name",
-                static_cast<int>(std::min<size_t>(length, 60)), stranger);
+  const struct { const char *field, *list; } lists[] = {{"wish.deny", w.deny}, {"wish.allow", w.allow}};
+  for (const auto& l : lists) {
+    const char* stranger = nullptr;
+    size_t length = 0;
+    if (!names(l.list, [&](const char* n, size_t bytes) {
+          return is_algorithm(n, bytes) || is_kernel(n, bytes) || is_property(n, bytes) ||
+                 (stranger = n, length = bytes, false);
+        }))
+      return fail(error, QUERN_INVALID, l.field, 0, 0,
+                  "%s has '%.*s', no algorithm, kernel or property of this build has that name", l.field,
+                  static_cast<int>(std::min<size_t>(length, 60)), stranger);
+  }
   if (w.repeat < QUERN_REPEAT_RUN || w.repeat > QUERN_REPEAT_REF)
     return fail(error, QUERN_INVALID, "wish.repeat", w.repeat, QUERN_REPEAT_REF, "wish.repeat is %d, must be 0 to %d",
                 w.repeat, QUERN_REPEAT_REF);
@@ -311,19 +423,23 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
   best = {};
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
+  tuned_row row_of_table;
+  const tuned_row* const tuned = look_up(p, w, row_of_table);
   option nearest = {};  // the refusal to name when nothing is left: of who came furthest
+  refusal_tally tally;
   int refused = 0, furthest = -1;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    const option o = in_best_layouts(p, a, row, backend, w);
+    const option o = in_best_layouts(p, a, row, backend, w, tuned);
     if (o.verdict == QUERN_USABLE) {
-      if (!best.algorithm || o.cost.ns < best.cost.ns) best = o;
+      if (!best.algorithm || better(o, best)) best = o;
       return;
     }
     ++refused;
+    tally.add(o.why);
     if (const int distance = distance_of(o, w.wish); distance > furthest) nearest = o, furthest = distance;
     if (w.verbose > 1) {
       char why[200];
-      explain(candidate_of(p, o, w), why, sizeof why);
+      explain(candidate_of(p, work(p), o, w), why, sizeof why);
       say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
     }
   });
@@ -331,18 +447,58 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
     lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
     if (w.verbose > 0) {
       quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
-      say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us predicted", line, best.algorithm->name, best.row->name,
-          best.blocks.workers, best.cost.ns / 1000);
+      const bool measured = best.measured_ns > 0;
+      say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us %s", line, best.algorithm->name, best.row->name,
+          best.blocks.workers, (measured ? best.measured_ns : best.cost.ns) / 1000,
+          measured ? "measured" : "predicted");
     }
     return QUERN_OK;
   }
   if (!nearest.algorithm)
     return fail(error, QUERN_UNSUPPORTED, "op", p.op, 0, "no kernel of this build solves the operator %d", p.op);
-  char why[200];
-  explain(candidate_of(p, nearest, w), why, sizeof why);
+  char why[200], all[160] = "";
+  explain(candidate_of(p, work(p), nearest, w), why, sizeof why);
+  tally.print(all, sizeof all);
   return fail(error, QUERN_UNSUPPORTED, nearest.why.field ? nearest.why.field : "", nearest.why.value,
-              nearest.why.limit, "none of %d kernels can run this; %s with %s: %s", refused, nearest.algorithm->name,
-              nearest.row->name, why);
+              nearest.why.limit, "none of %d kernels can run this; %s with %s: %s; ruled out by %s", refused,
+              nearest.algorithm->name, nearest.row->name, why, all);
+}
+
+bool vary(const quern_problem& p, const resolved_wish& w, const variation& as, option& o) {
+  const auto scaled = [](uint64_t bytes, int32_t power) {
+    return std::clamp<uint64_t>(power < 0 ? bytes >> -power : bytes << power, 1, uint64_t{1} << 40);
+  };
+  machine m = w.machine;
+  m.l1 = scaled(m.l1, as.l1), m.l2 = scaled(m.l2, as.l2);
+  const uint32_t threads = std::clamp(as.threads, 1u, std::max(1u, w.wish.threads));
+  const blocking b = o.algorithm->choose_blocks(p, *o.row, m, threads);
+  if (passes(b, workspace_limit(w))) return false;
+  o.blocks = b;
+  o.cost = o.algorithm->predict(p, *o.row, b, w.machine);
+  return true;
+}
+
+size_t usable_options(const quern_problem& p, const resolved_wish& w, option* out, size_t capacity) {
+  size_t kept = 0;
+  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+    const option o = evaluate(p, a, row, backend, w, nullptr);
+    if (o.verdict != QUERN_USABLE) return;
+    size_t place = kept;
+    while (place > 0 && o.cost.ns < out[place - 1].cost.ns) --place;
+    if (place == capacity) return;
+    if (kept < capacity) ++kept;
+    std::copy_backward(out + place, out + kept - 1, out + kept);
+    out[place] = o;
+  });
+  return kept;
+}
+
+// At a clock that none has, every operand from L1, and with the fewest multiplications that any algorithm makes do
+// with (F(6,3) saves a factor of five).
+double least_ns(const quern_problem& p, const machine& m, uint32_t threads) {
+  constexpr double highest_ghz = 7, saved = 6, bytes_a_cycle = 256;
+  const double cycles = std::max(direct_flops(p) / saved / flops_a_cycle(m), bytes_moved(p) / bytes_a_cycle);
+  return cycles / highest_ghz / std::max(1u, threads);
 }
 
 }  // namespace quern
@@ -359,28 +515,36 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   if (const quern_status s = complete(problem, p, error)) return s;
   if (const quern_status s = resolve(device, wish, w, error)) return s;
   const uint32_t size = capacity ? out->size : 0;
-  if (capacity && (!is_size<quern_candidate>(size) || size < offsetof(quern_candidate, predictor)))
-    return fail(error, QUERN_INVALID, "out[0].size", size, sizeof(quern_candidate),
-                "out[0].size is %u, must be sizeof(quern_candidate), here %zu", size, sizeof(quern_candidate));
+  if (const quern_status s = capacity ? check_out(size, error) : QUERN_OK) return s;
   // Sorted as they come: the caller's array is the only one.  The whole of a candidate may be longer than
   // the caller knows, so what sorts is remade from what every version has: verdict and time.
   char* const base = reinterpret_cast<char*>(out);
+  const work common(p);
+  tuned_row row_of_table;
+  const tuned_row* const tuned = capacity ? look_up(p, w, row_of_table) : nullptr;
+  option best = {};
   size_t found = 0, kept = 0;
+  size_t end_of[QUERN_UNAVAILABLE + 1] = {};  // of the candidates up to each verdict
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     ++found;
     if (!capacity) return;
-    const quern_candidate c = candidate_of(p, in_best_layouts(p, a, row, backend, w), w);
-    size_t place = kept;
-    while (place > 0) {
-      quern_candidate other = {};
-      memcpy(&other, base + (place - 1) * size, std::min<size_t>(size, sizeof other));
-      if (!before(c, other)) break;
-      --place;
+    const option o = in_best_layouts(p, a, row, backend, w, tuned);
+    const quern_candidate c = candidate_of(p, common, o, w);
+    size_t place = end_of[o.verdict];
+    if (o.verdict == QUERN_USABLE) {
+      const bool first = !best.algorithm || better(o, best);
+      if (first) best = o, place = 0;
+      for (; place > 1; --place) {  // the first place is the best one's
+        quern_candidate other = {};
+        memcpy(&other, base + (place - 1) * size, std::min<size_t>(size, sizeof other));
+        if (!before(c, other)) break;
+      }
     }
-    if (place == capacity) return;
+    if (place >= capacity) return;
     if (kept < capacity) ++kept;
     memmove(base + (place + 1) * size, base + place * size, (kept - place - 1) * size);
     give(c, reinterpret_cast<quern_candidate*>(base + place * size), size);
+    for (int32_t v = o.verdict; v <= QUERN_UNAVAILABLE; ++v) end_of[v] = std::min(end_of[v] + 1, capacity);
   });
   if (kept) {
     quern_candidate first = {};
@@ -391,6 +555,47 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
     }
   }
   *count = found;
+  return QUERN_OK;
+}
+
+extern "C" quern_status quern_front(const quern_device* device, const quern_problem* problem, const quern_wish* wish,
+                                    quern_candidate* out, size_t capacity, size_t* count, quern_error* error) noexcept {
+  if (capacity && !out) return fail(error, QUERN_INVALID, "out", 0, 0, "out is NULL while capacity is %zu", capacity);
+  if (!count) return fail(error, QUERN_INVALID, "count", 0, 0, "count is NULL, must point to a size_t");
+  quern_problem p;
+  resolved_wish w;
+  if (const quern_status s = complete(problem, p, error)) return s;
+  if (const quern_status s = resolve(device, wish, w, error)) return s;
+  const uint32_t size = capacity ? out->size : 0;
+  if (const quern_status s = capacity ? check_out(size, error) : QUERN_OK) return s;
+  tuned_row row_of_table;
+  const tuned_row* const tuned = look_up(p, w, row_of_table);
+  constexpr size_t most = 64;  // each has less workspace than the one before it: blocks have few sizes
+  option front[most];
+  size_t kept = 0;
+  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+    const option o = in_best_layouts(p, a, row, backend, w, tuned);
+    if (o.verdict != QUERN_USABLE) return;
+    size_t place = 0;
+    while (place < kept && !better(o, front[place])) ++place;
+    if (place > 0 && workspace_of(front[place - 1]) <= workspace_of(o)) return;
+    // Those after it that need as much are nothing any more.
+    size_t rest = place;
+    while (rest < kept && workspace_of(front[rest]) >= workspace_of(o)) ++rest;
+    if (rest == place && kept == most) return;
+    const size_t moved = kept - rest;
+    if (rest == place)
+      std::copy_backward(front + rest, front + kept, front + kept + 1);
+    else
+      std::copy(front + rest, front + kept, front + place + 1);
+    front[place] = o, kept = place + 1 + moved;
+  });
+  for (size_t i = 0; i < std::min(kept, capacity); ++i) {
+    quern_candidate c = candidate_of(p, work(p), front[i], w);
+    if (i == 0) c.verdict = QUERN_CHOSEN;
+    give(c, reinterpret_cast<quern_candidate*>(reinterpret_cast<char*>(out) + i * size), size);
+  }
+  *count = kept;
   return QUERN_OK;
 }
 

@@ -16,6 +16,14 @@ struct resolved_wish {
   int verbose;
 };
 
+// Block sizes other than the driver's own: those that it would choose for caches 2^l1 and 2^l2 times as large, and
+// for so many threads.  Whatever they say, the driver makes sound blocks of it.
+struct variation {
+  int32_t l1, l2;
+  uint32_t threads;
+};
+inline constexpr int32_t most_shift = 4;  // of l1 and l2
+
 struct option {
   const struct algorithm* algorithm;
   const struct kernel* row;
@@ -25,6 +33,8 @@ struct option {
   blocking blocks;
   struct cost cost;
   quern_layout src_layout, dst_layout;  // the problem's, or those that it is best in
+  double measured_ns;                   // 0: never
+  int rank;                             // among those that were measured side by side, from 0
 };
 
 // For this device; NULL: the CPU, or the GPU that the wish names.
@@ -33,5 +43,15 @@ quern_status resolve(const quern_device*, const quern_wish*, resolved_wish& out,
 // The cheapest usable option for a complete problem, over all layouts that it leaves open: `problem` has those of
 // the option then.  QUERN_UNSUPPORTED, with the reasons, when there is none.
 quern_status choose(quern_problem& problem, const resolved_wish&, option& out, quern_error*);
+
+// The usable options of a complete problem without QUERN_ANY, as they are without tuning, by predicted time.  Writes at
+// most `capacity` of them; returns how many.
+size_t usable_options(const quern_problem&, const resolved_wish&, option* out, size_t capacity);
+
+// Gives the option other blocks; false when they pass the wish's workspace limit, and then it stays as it was.
+bool vary(const quern_problem&, const resolved_wish&, const variation&, option&);
+
+// Less than any kernel will ever take.
+double least_ns(const quern_problem&, const struct machine&, uint32_t threads);
 
 }  // namespace quern

@@ -409,6 +409,6 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_im2col, .about = "GEMM over the im2col matrix, packed from the image block by block",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .refuse = im2col_driver::refuse,
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = im2col_driver::refuse,
                 .choose_blocks = im2col_driver::choose_blocks, .predict = im2col_driver::predict,
                 .error_bound = chain_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)

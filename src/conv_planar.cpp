@@ -307,5 +307,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_planar,
                 .about = "sliding window over a band split by the stride, pixels across: NCHW or few outputs",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
                 .error_bound = chain_bound, .pack = pack, .run = run)

@@ -33,6 +33,8 @@ extern "C" const char* quern_status_name(quern_status status) noexcept {
     case QUERN_MISMATCH: return "mismatch";
     case QUERN_MEMORY: return "memory";
     case QUERN_DRIVER: return "driver";
+    case QUERN_CANCELLED: return "cancelled";
+    case QUERN_FILE: return "file";
     default: return "unknown status";
   }
 }

@@ -5,11 +5,11 @@
 #include <pthreadpool.h>
 #include <quern/host.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "host_error.h"
 #include "quota.h"
 
 // ThreadSanitizer does not see how pthreadpool, which is not built with it, hands work over and back.
@@ -74,19 +74,6 @@ void parallel_for(void* self, size_t count, void (*task)(void*, size_t), void* a
   TAKE_OVER(&l);
 }
 
-quern_status fail(quern_error* error, quern_status status, const char* field, int64_t value, int64_t limit,
-                  const char* text) {
-  if (!error) return status;
-  *error = {};
-  error->status = status;
-  error->value = value;
-  error->limit = limit;
-  snprintf(error->field, sizeof error->field, "%s", field);
-  snprintf(error->text, sizeof error->text, "%s is %lld, %s %lld", field, static_cast<long long>(value), text,
-           static_cast<long long>(limit));
-  return status;
-}
-
 // 0 when the system does not say.
 uint32_t cpus_of_affinity() {
   for (size_t cpus = CPU_SETSIZE; cpus <= size_t{1} << 20; cpus *= 2) {  // the kernel may know more than libc
@@ -113,12 +100,14 @@ uint32_t quern_host_cpus(void) noexcept {
 }
 
 quern_status quern_host_create(quern_host** out, uint32_t threads, uint32_t flags, quern_error* error) noexcept {
-  if (!out) return fail(error, QUERN_INVALID, "host", 0, 0, "must not be");
+  if (!out) return fail(error, QUERN_INVALID, "host", 0, 0, "host is NULL, must point to a pointer");
   *out = nullptr;
   if (flags & ~uint32_t{QUERN_HOST_POLL})
-    return fail(error, QUERN_INVALID, "flags", flags, QUERN_HOST_POLL, "must be 0 or");
+    return fail(error, QUERN_INVALID, "flags", flags, QUERN_HOST_POLL, "flags is %u, must be 0 or %d", flags,
+                QUERN_HOST_POLL);
   if (threads > QUERN_HOST_THREADS_MAX)
-    return fail(error, QUERN_INVALID, "threads", threads, QUERN_HOST_THREADS_MAX, "must be at most");
+    return fail(error, QUERN_INVALID, "threads", threads, QUERN_HOST_THREADS_MAX, "threads is %u, must be at most %d",
+                threads, QUERN_HOST_THREADS_MAX);
   if (!threads) threads = quern_host_cpus();
   if (threads > QUERN_HOST_THREADS_MAX) threads = QUERN_HOST_THREADS_MAX;
 
@@ -126,7 +115,7 @@ quern_status quern_host_create(quern_host** out, uint32_t threads, uint32_t flag
   pthreadpool_t pool = host && threads > 1 ? pthreadpool_create(threads) : nullptr;
   if (!host || (threads > 1 && !pool)) {
     free(host);
-    return fail(error, QUERN_MEMORY, "threads", threads, threads, "no memory for a pool of");
+    return fail(error, QUERN_MEMORY, "threads", threads, threads, "no memory for a pool of %u threads", threads);
   }
   *host = {pool, threads, flags & QUERN_HOST_POLL ? 0u : PTHREADPOOL_FLAG_YIELD_WORKERS, getpid()};
   *out = host;

@@ -196,7 +196,7 @@ TEST(Candidates, EveryReasonIsExplained) {
       "wish.workspace_limit", "bytes of workspace, the wish allows 1");
   check(
       p, [](quern_problem&, quern_wish& w) { w.deny = a_gemm_kernel; }, "conv_im2col", small, QUERN_REASON_WISH,
-      "wish.deny", "wish.deny names it");
+      "wish.deny", "wish.deny has it");
   check(
       p, [](quern_problem&, quern_wish& w) { w.kernel = a_depthwise_kernel; }, "conv_im2col", small, QUERN_REASON_WISH,
       "wish.kernel", "wish.kernel names another kernel");

@@ -2,6 +2,7 @@
 //
 // The choice, on CPUs that are given as values: who is chosen, and who is when the wish says otherwise.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "candidates.h"
@@ -252,6 +253,108 @@ TEST(Choose, DenyListsWithSpacesAndCommas) {
   }
 }
 
+// Names and properties, allowed and denied: each list leaves what the other does not.
+TEST(Choose, AllowAndDenyByNameAndProperty) {
+  const quern_problem p = conv(QUERN_NHWC, 1, 64, 56, 64);
+  const quern_cpu cpu = cpu_of(all_isas);
+  quern_wish wish = wish_of();
+  wish.cpu = &cpu;
+  const auto count = [&](const char* allow, const char* deny) {
+    wish.allow = allow, wish.deny = deny;
+    const auto all = candidates(p, wish);
+    return std::count_if(all.begin(), all.end(), [](const quern_candidate& c) { return c.verdict <= QUERN_USABLE; });
+  };
+  const auto every = count(nullptr, nullptr);
+  for (const char* word :
+       {"conv_direct", "conv_im2col", a_gemm_kernel, "f32", "f32_fast", lowest_isa_name, "pads", "packs"}) {
+    const auto allowed = count(word, nullptr), denied = count(nullptr, word);
+    EXPECT_EQ(allowed + denied, every) << word;
+    EXPECT_GT(allowed, 0) << word;
+    wish.allow = word, wish.deny = nullptr;
+    for (const quern_candidate& c : candidates(p, wish)) {
+      if (c.verdict > QUERN_USABLE) continue;
+      const std::string property = word;
+      EXPECT_TRUE(property != "f32" || c.accuracy == QUERN_ACCURACY_F32);
+      EXPECT_TRUE(property != "f32_fast" || c.accuracy == QUERN_ACCURACY_F32_FAST);
+      EXPECT_TRUE(property != "pads" || strcmp(c.algorithm, "conv_direct") != 0);
+      EXPECT_TRUE(property != "packs" || c.packed_bytes > 0);
+    }
+  }
+  EXPECT_EQ(count("conv_direct, conv_im2col", "conv_im2col"), count("conv_direct", nullptr));
+  EXPECT_EQ(count("exact", nullptr), 0);
+  EXPECT_EQ(count("", nullptr), 0);
+  quern_plan plan;
+  quern_error error = {};
+  wish.allow = "conv_direct", wish.deny = "packs,pads";
+  EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_UNSUPPORTED);
+  EXPECT_NE(strstr(error.text, "wish.deny has it"), nullptr) << error.text;
+  wish.deny = nullptr, wish.allow = "conv_band, everything";
+  EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "wish.allow");
+  EXPECT_NE(strstr(error.text, "'everything'"), nullptr) << error.text;
+}
+
+// A wish that nothing meets: the nearest candidate's reason, and what ruled out the others, field by field.
+TEST(Choose, RefusalCountsAllReasons) {
+  const quern_problem p = conv(QUERN_NCHW, 1, 64, 56, 64);
+  const quern_cpu cpu = cpu_of(lowest_isa);
+  quern_wish wish = wish_of();
+  wish.cpu = &cpu;
+  wish.workspace_limit = 1, wish.deny = "conv_im2col,conv_strided";
+  quern_plan plan;
+  quern_error error = {};
+  ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_UNSUPPORTED);
+  std::map<std::string, int> reasons;
+  int refused = 0;
+  for (const quern_candidate& c : candidates(p, wish)) ++reasons[c.field], ++refused;
+  EXPECT_NE(strstr(error.text, ("none of " + std::to_string(refused)).c_str()), nullptr) << error.text;
+  for (const auto& [field, times] : reasons)
+    EXPECT_NE(strstr(error.text, (field + " " + std::to_string(times)).c_str()), nullptr) << error.text;
+}
+
+TEST(Choose, FrontOfTimeAndMemory) {
+  const quern_cpu cpu = cpu_of(all_isas);
+  for (const quern_problem& p : problems())
+    for (const uint32_t threads : {1u, 8u}) {
+      quern_wish wish = wish_of(threads);
+      wish.cpu = &cpu;
+      std::vector<quern_candidate> front(64);
+      front[0].size = sizeof(quern_candidate);
+      size_t count = 0;
+      quern_error error = {};
+      ASSERT_EQ(quern_front(nullptr, &p, &wish, front.data(), front.size(), &count, &error), QUERN_OK) << error.text;
+      ASSERT_GT(count, 0u);
+      front.resize(count);
+      const auto all = candidates(p, wish);
+      EXPECT_STREQ(front[0].kernel, all[0].kernel);
+      EXPECT_EQ(front[0].verdict, QUERN_CHOSEN);
+      for (size_t i = 1; i < count; ++i) {
+        EXPECT_GE(front[i].predicted_ns, front[i - 1].predicted_ns);
+        EXPECT_LT(front[i].workspace_bytes, front[i - 1].workspace_bytes);
+      }
+      // Nobody is as good as a member in both, and everybody is beaten by one.
+      for (const quern_candidate& c : all) {
+        if (c.verdict > QUERN_USABLE) continue;
+        const bool beaten = std::any_of(front.begin(), front.end(), [&](const quern_candidate& f) {
+          return f.predicted_ns <= c.predicted_ns && f.workspace_bytes <= c.workspace_bytes;
+        });
+        EXPECT_TRUE(beaten) << text_of(p) << ": " << c.algorithm << " " << c.kernel;
+      }
+      EXPECT_EQ(front.back().workspace_bytes, 0u) << text_of(p);
+      // A limit of what a member takes is met by it.
+      for (const quern_candidate& f : front) {
+        wish.workspace_limit = std::max<uint64_t>(f.workspace_bytes, 1);
+        EXPECT_LE(plan_of(p, wish).workspace_bytes, wish.workspace_limit);
+      }
+      std::vector<quern_candidate> one(1);
+      one[0].size = sizeof(quern_candidate);
+      wish.workspace_limit = 0;
+      ASSERT_EQ(quern_front(nullptr, &p, &wish, one.data(), 1, &count, nullptr), QUERN_OK);
+      EXPECT_EQ(count, front.size());
+      EXPECT_STREQ(one[0].kernel, front[0].kernel);
+    }
+}
+
 TEST(Choose, WorkspaceLimits) {
   const quern_cpu cpu = cpu_of(all_isas);
   const quern_problem p = conv(QUERN_NCHW, 4, 64, 56, 64);
@@ -266,8 +369,10 @@ TEST(Choose, WorkspaceLimits) {
   EXPECT_LE(tight.workspace_bytes, wish.workspace_limit);
   wish.workspace_limit = free.workspace_bytes;
   EXPECT_EQ(plan_of(p, wish).workspace_bytes, free.workspace_bytes);
-  // None at all: 3x3 over NCHW needs some, and says how much; a pointwise one needs none.
+  // None at all: there is always one that needs none; others say how much they need.
   wish.workspace_limit = 1;
+  for (const quern_problem& q : problems()) EXPECT_EQ(plan_of(q, wish).workspace_bytes, 0u);
+  wish.deny = "conv_strided";
   quern_plan plan;
   quern_error error = {};
   EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_UNSUPPORTED);

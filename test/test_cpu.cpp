@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -131,6 +132,61 @@ TEST(Cpu, GetTakesStructsOfOtherVersions) {
   shorter.l2_bytes = 77;
   ASSERT_EQ(quern_cpu_get(&shorter, &error), QUERN_OK) << error.text;
   EXPECT_EQ(shorter.l2_bytes, 77u) << "written past the caller's struct";
+}
+
+// Known models, any other, and what a caller measured; never zero, never nonsense.
+TEST(Cpu, ConstantsOfTheTableOrTheCallers) {
+  quern_cpu zen4 = {}, other = {};
+  zen4.size = other.size = sizeof zen4;
+  zen4.isa = other.isa = QUERN_ISA_AVX2 | QUERN_ISA_AVX512;
+  zen4.model = 0x6874754100a10f10;
+  other.model = 0x1234;
+  const machine known = machine_of(zen4), any = machine_of(other);
+  EXPECT_NE(known.flops, any.flops);
+  for (const uint64_t isa : {uint64_t{0}, uint64_t{QUERN_ISA_AVX2}, uint64_t{QUERN_ISA_NEON}, ~uint64_t{0}}) {
+    other.isa = isa;
+    for (const double given : {0.0, -1.0, 1e300, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+      other.flops = other.l1_rate = other.l2_rate = other.l3_rate = other.memory_rate = other.fork_ns = given;
+      quern_cpu filled = other;
+      ASSERT_EQ(quern_cpu_constants(&filled, nullptr), QUERN_OK);
+      for (const double c :
+           {filled.flops, filled.l1_rate, filled.l2_rate, filled.l3_rate, filled.memory_rate, filled.fork_ns})
+        EXPECT_TRUE(c >= 1 && c < 1e6) << c;
+    }
+  }
+  other.flops = 77, other.fork_ns = 1234;
+  EXPECT_EQ(machine_of(other).flops, 77);
+  EXPECT_EQ(machine_of(other).fork_ns, 1234);
+  EXPECT_EQ(quern_cpu_constants(nullptr, nullptr), QUERN_INVALID);
+}
+
+TEST(Cpu, MeasuresItsConstants) {
+  if (!can_run(lowest_isa)) GTEST_SKIP() << "no kernel but the reference runs here";
+  const memory workspace(QUERN_CPU_WORKSPACE);
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.workspace = workspace.get(), exec.workspace_bytes = workspace.bytes();
+  exec.threads = 2;
+  exec.parallel_for = [](void*, size_t count, void (*task)(void*, size_t), void* arg) {
+    for (size_t i = 0; i < count; ++i) task(arg, i);
+  };
+  quern_cpu cpu = {};
+  cpu.size = sizeof cpu;
+  quern_error error = {};
+  ASSERT_EQ(quern_cpu_measure(&cpu, &exec, &error), QUERN_OK) << error.text;
+  quern_cpu plain = {};
+  plain.size = sizeof plain;
+  ASSERT_EQ(quern_cpu_get(&plain, nullptr), QUERN_OK);
+  EXPECT_EQ(cpu.model, plain.model);
+  EXPECT_EQ(cpu.l2_bytes, plain.l2_bytes);
+  for (const double c : {cpu.flops, cpu.l1_rate, cpu.l2_rate, cpu.l3_rate, cpu.memory_rate, cpu.fork_ns})
+    EXPECT_TRUE(c > 0.01 && c < 1e7) << c;
+  // A plan takes it; without memory and pool only the arithmetic is measured.
+  quern_wish wish = wish_of();
+  wish.cpu = &cpu;
+  plan_of(conv(QUERN_NHWC, 1, 64, 14, 64), wish);
+  ASSERT_EQ(quern_cpu_measure(&plain, nullptr, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(plain.l1_rate, machine_of(this_cpu()).l1_rate);
 }
 
 TEST(Cpu, IsaNames) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs.h"
 #include "wishes.h"
 
 namespace tools {
@@ -21,17 +22,24 @@ struct explain_options {
 };
 int run_explain(const explain_options&);
 
-struct bench_options {
-  std::vector<std::string> layers;
-  std::vector<std::string> layouts;  // empty: each line's own
-  std::string type, accuracy, filter;
-  std::string epilogue = "bias act=relu";
-  std::string json, csv;  // file names, "-" standard output
+struct bench_options : job_options {
+  std::string type;
+  std::string json, csv;          // file names, "-" standard output
+  std::vector<std::string> tune;  // levels
   bool all = false;
   double budget_ms = 100;
   wish_options wishes;
 };
 int run_bench(const bench_options&);
+
+struct tune_options : job_options {
+  std::string file;
+  std::string level = "normal";
+  uint32_t ms = 0, launches = 0;
+  bool merge = false, read_only = false;
+  wish_options wishes;
+};
+int run_tune(const tune_options&);
 
 struct selftest_options {
   std::vector<std::string> layers;  // instead of the fixed ones

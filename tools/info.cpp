@@ -4,10 +4,12 @@
 #include <quern/host.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "commands.h"
 #include "cpu_name.h"
+#include "measure.h"
 #include "peak.h"
 #include "stop.h"
 #include "table.h"
@@ -16,6 +18,13 @@ namespace tools {
 namespace {
 
 void line(const char* what, const std::string& value) { std::printf("%-22s %s\n", what, value.c_str()); }
+
+std::string vendor_text(const quern_cpu& cpu) {
+  std::string letters;
+  for (int i = 0; i < 4; ++i)
+    if (const char c = static_cast<char>(cpu.model >> (32 + 8 * i)); c >= ' ' && c <= '~') letters += c;
+  return letters.empty() ? "unknown" : letters;
+}
 
 void copy_line(const char* what, uint64_t working_set) {
   line(what, text("%.1f GB/s read and written (memcpy over %s)", copy_gbytes_per_second(working_set),
@@ -38,6 +47,30 @@ int run_info() {
   for (int bits = widest; bits >= 128; bits /= 2) {
     line(text("f32 FMA, %d bits", bits).c_str(), text("%.1f GFLOP/s on one thread", fma_peak_gflops(1, bits)));
   }
+  // What predictions are made with: of the library's table, and measured just now.
+  quern_cpu measured = {}, known = cpu;
+  measured.size = sizeof measured;
+  quern_error error = {};
+  need(quern_cpu_constants(&known, &error), error, "this CPU");
+  const buffer workspace(QUERN_CPU_WORKSPACE);
+  const pool threads(quern_host_cpus());
+  const quern_exec exec = threads.exec(workspace);
+  const auto begin = std::chrono::steady_clock::now();
+  const bool runs = quern_cpu_measure(&measured, &exec, &error) == QUERN_OK;
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  line("model", text("%s %llx", vendor_text(cpu).c_str(), static_cast<unsigned long long>(cpu.model & UINT32_MAX)));
+  if (!runs) measured = known;
+  line("cost constants",
+       runs ? text("measured in %.0f ms (by the library's table)", took * 1e3) : "of the library's table");
+  const auto constant = [&](const char* what, double quern_cpu::*field, const char* unit) {
+    line(what, text(runs ? "%.4g %s (%.4g)" : "%.4g %s", measured.*field, unit, known.*field));
+  };
+  constant("  f32 arithmetic", &quern_cpu::flops, "GFLOP/s a core");
+  constant("  copy in L1", &quern_cpu::l1_rate, "GB/s");
+  constant("  copy in L2", &quern_cpu::l2_rate, "GB/s");
+  constant("  copy in L3", &quern_cpu::l3_rate, "GB/s");
+  constant("  copy in memory", &quern_cpu::memory_rate, "GB/s");
+  constant("  fork and join", &quern_cpu::fork_ns, "ns");
   // Working sets that fill half of L1 and of L2, and one beyond every cache that this process may count on.
   copy_line("copy in L1", cpu.l1_bytes ? cpu.l1_bytes / 2 : 16 << 10);
   copy_line("copy in L2", cpu.l2_bytes ? cpu.l2_bytes / 2 : 128 << 10);

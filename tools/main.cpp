@@ -18,7 +18,10 @@ void add_wishes(CLI::App* app, wish_options& w, bool other_cpu) {
       ->capture_default_str();
   app->add_option("--algorithm", w.algorithm, "only this algorithm, e.g. conv_im2col");
   app->add_option("--kernel", w.kernel, "only this kernel, e.g. gemm_f32_14x32_avx512");
-  app->add_option("--deny", w.deny, "algorithms and kernels not wanted, with commas between");
+  app->add_option("--deny", w.deny, "algorithms, kernels and properties not wanted, with commas between");
+  app->add_option("--allow", w.allow, "algorithms, kernels and properties that alone are wanted");
+  app->add_option("--repeat", w.repeat, "how far results must repeat: 1 threads, 2 batch, 3 isa, 4 the reference")
+      ->check(CLI::Range(0, 4));
   app->add_option("--workspace", w.workspace, "most workspace: bytes, or 64K, 2M");
   if (!other_cpu) return;
   app->add_option("--isa", w.isa, "of the CPU to choose for: ref, avx2, avx512, or neon (each with those before it)");
@@ -64,6 +67,28 @@ int run(int argc, char** argv) {
   bench_app->add_option("--csv", bench.csv, "write the results here as CSV; - for standard output");
   add_wishes(bench_app, bench.wishes, false);
 
+  bench_app
+      ->add_option("--tune", bench.tune, "beside them what these levels of tuning choose: fast, normal, wide, heavy")
+      ->delimiter(',');
+
+  tune_options tune;
+  CLI::App* const tune_app = app.add_subcommand("tune", "measures which kernel is the fastest, and keeps it in a file");
+  tune_app
+      ->add_option("layers", tune.layers,
+                   "files of problem lines, problem lines, - for standard input; with --merge: tables")
+      ->required();
+  tune_app->add_option("--file", tune.file, "the table: what it has is not measured again, what is found is added");
+  tune_app->add_option("--level", tune.level, "none, fast, normal, wide or heavy")->capture_default_str();
+  tune_app->add_option("--ms", tune.ms, "for each layer at most, in milliseconds; 0: the level's");
+  tune_app->add_option("--launches", tune.launches, "runs of kernels for each layer at most; 0: no limit");
+  tune_app->add_flag("--merge", tune.merge, "adds tables to --file instead of measuring; impossible rows are refused");
+  tune_app->add_flag("--read-only", tune.read_only, "the file is not written");
+  tune_app->add_option("--layout", tune.layouts, "as for bench")->delimiter(',');
+  tune_app->add_option("--accuracy", tune.accuracy, "worst error class: exact, f32, f32_fast, f32_loose");
+  tune_app->add_option("--epilogue", tune.epilogue, "for lines without one; '' for none")->capture_default_str();
+  tune_app->add_option("--filter", tune.filter, "only layers whose name or line contains this");
+  add_wishes(tune_app, tune.wishes, false);
+
   selftest_options selftest;
   CLI::App* const selftest_app =
       app.add_subcommand("selftest", "every usable candidate of small problems against the float64 reference");
@@ -79,6 +104,7 @@ int run(int argc, char** argv) {
   if (simple) return simple();
   if (explain_app->parsed()) return run_explain(explain);
   if (bench_app->parsed()) return run_bench(bench);
+  if (tune_app->parsed()) return run_tune(tune);
   return run_selftest(selftest);
 }
 

@@ -20,7 +20,9 @@ double median(std::vector<double> v) {
   return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
 }
 
+// After a run that is not timed: what the one before left in the caches is not this one's merit or fault.
 double sample(const ready& r, const operands& data, int runs) {
+  r.run(data);
   const double begin = now();
   for (int i = 0; i < runs; ++i) r.run(data);
   return (now() - begin) / runs;
@@ -80,7 +82,7 @@ std::vector<timing> time_together(const std::vector<ready>& all, const operands&
     while (done < 1 || (now() - begin < 3e-3 && done < 10000)) r.run(data), ++done;
     const double one = std::max((now() - begin) / done, 1e-9);
     runs.push_back(std::clamp(static_cast<int>(shortest_sample / one) + 1, 1, 10000));
-    longest_round = std::max(longest_round, one * runs.back());
+    longest_round = std::max(longest_round, one * (runs.back() + 1));
   }
   const int rounds = std::clamp(static_cast<int>(budget_ms * 1e-3 / longest_round), fewest_rounds, most_rounds);
   std::vector<std::vector<double>> samples(all.size());

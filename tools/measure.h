@@ -18,6 +18,7 @@ class pool {
  public:
   explicit pool(uint32_t threads);
   quern_exec exec(const buffer& workspace) const;
+  quern_host* host() const { return host_.get(); }  // NULL: this thread alone
 
  private:
   std::unique_ptr<quern_host, void (*)(quern_host*)> host_;

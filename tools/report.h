@@ -14,6 +14,8 @@ struct measurement {
   std::string layer, problem, kernel, algorithm, layout, type;
   uint32_t threads;  // that the plan uses
   bool chosen;
+  std::string tuning;  // the level that chose it, else empty
+  double tuning_ms;    // that this took
   double ms_median, ms_min, gflops, percent_of_peak, percent_of_copy, rel_l2_error;
   uint64_t workspace_bytes, packed_bytes;
 };

@@ -105,17 +105,17 @@ out_has '^net:depthwise '
 out_has '^net:pointwise '
 out_has '^net:up '
 out_has '^4 layers, '
-for field in layer problem kernel algorithm layout type threads chosen ms_median ms_min gflops percent_of_peak \
+for field in layer problem kernel algorithm layout type threads chosen tuning tuning_ms ms_median ms_min gflops percent_of_peak \
   percent_of_copy rel_l2_error workspace_bytes packed_bytes; do
   [ "$(grep -c "^   \"$field\": " rows.json)" = 4 ] || complain "rows.json must have $field four times"
 done
-[ "$(grep -c '^   "' rows.json)" = 64 ] || complain 'rows.json has other fields'
+[ "$(grep -c '^   "' rows.json)" = 72 ] || complain 'rows.json has other fields'
 for field in date cpu caches version rows; do
   grep -q "^ \"$field\": " rows.json || complain "rows.json lacks $field"
 done
 grep -q '"problem": "conv f32 nhwc .* act=silu"' rows.json || complain 'a line keeps its own layout and epilogue'
 grep -q '"problem": "conv f32 nchw .* bias act=relu"' rows.json || complain 'other lines get --epilogue'
-head -n 1 rows.csv | grep -q '^layer,problem,kernel,algorithm,layout,type,threads,chosen,ms_median,ms_min,gflops,percent_of_peak,percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes$' ||
+head -n 1 rows.csv | grep -q '^layer,problem,kernel,algorithm,layout,type,threads,chosen,tuning,tuning_ms,ms_median,ms_min,gflops,percent_of_peak,percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes$' ||
   complain 'rows.csv lacks its header'
 [ "$(wc -l <rows.csv)" = 5 ] || complain 'rows.csv must have five lines'
 grep -q '^"net:stem, ' rows.csv || complain 'rows.csv must quote a comma'
@@ -200,6 +200,45 @@ if [ -e /dev/full ]; then
 fi
 expect 2
 expect 2 unknown
+
+# ---- tune ----
+expect 0 tune 'nhwc ic16ih9oc16kh3ph1n"net:a"' 'nchw ic16ih9oc16kh3ph1n"net:b"' --file table --level fast
+silent
+out_has '^net:a  *nhwc  *conv_'
+out_has '^2 layers, 2 measured now: [1-9]'
+[ "$(head -n 1 table)" = '# quern tuning 1' ] || complain 'the table must begin with its version'
+[ "$(wc -l <table)" = 3 ] || complain 'the table must have a line for each layer'
+# The second process measures nothing at all.
+cp table before
+expect 0 tune 'nhwc ic16ih9oc16kh3ph1n"net:a"' 'nchw ic16ih9oc16kh3ph1n"net:b"' --file table --level fast
+out_has '^2 layers, 0 measured now: 0 runs of kernels in 0 s'
+cmp -s table before || complain 'the table was changed'
+expect 0 tune 'nhwc ic16ih9oc16kh1' --file table --level fast --read-only
+out_has '^1 layers, 1 measured now'
+cmp -s table before || complain 'a read-only table was changed'
+expect 0 tune 'nhwc ic16ih9oc16kh1' --level normal --ms 100 --launches 20
+expect 0 tune 'nhwc ic16ih9oc16kh1' --level none
+out_has ' 0 measured now'
+expect 0 tune --merge table --file merged
+out_has '^2 rows merged into merged, 0 refused'
+cmp -s table merged || complain 'merging one table must give the same'
+sed '2s/ conv_/ c0nv_/' table >damaged
+expect 1 tune --merge damaged --file again
+err_has '^damaged:2: this row is refused: it is damaged'
+out_has '^1 rows merged into again, 1 refused'
+echo 'my diary' >diary
+expect 2 tune --merge diary --file again
+expect 1 tune ic16ih9oc16kh1 --file diary
+err_has 'is no tuning table'
+[ "$(cat diary)" = 'my diary' ] || complain 'a file that is no table was written over'
+expect 2 tune --merge table
+expect 2 tune ic16ih9oc16kh1 --level best
+err_has "'best'"
+expect 1 tune ic16ih9oc16kh1 --file absent/table --level fast
+expect 0 bench ic16ih9oc16kh3ph1 --layout nhwc --all --ms 1 --tune fast,normal
+out_has '^regret (chosen over best)'
+out_has '^regret (normal over best): .*tuning normal took'
+expect 2 bench ic16ih9oc16kh3ph1 --ms 1 --tune best
 
 # ---- selftest ----
 expect 0 selftest --threads 2

@@ -73,6 +73,8 @@ wishes::wishes(wish_options given) : options(std::move(given)), cpu(this_cpu()),
   wish.algorithm = options.algorithm.empty() ? nullptr : options.algorithm.c_str();
   wish.kernel = options.kernel.empty() ? nullptr : options.kernel.c_str();
   wish.deny = options.deny.empty() ? nullptr : options.deny.c_str();
+  wish.allow = options.allow.empty() ? nullptr : options.allow.c_str();
+  wish.repeat = options.repeat;
   wish.cpu = &cpu;
   if (!options.workspace.empty()) {
     const uint64_t limit = parse_bytes("--workspace", options.workspace);
@@ -89,6 +91,13 @@ std::vector<quern_candidate> candidates(const quern_problem& problem, const quer
   need(quern_candidates(nullptr, &problem, &wish, all.data(), all.size(), &count, &error), error, "the choice");
   all.resize(count);
   return all;
+}
+
+int32_t parse_level(const std::string& name) {
+  const char* const names[] = {"none", "fast", "normal", "wide", "heavy"};
+  for (int32_t level = QUERN_TUNE_NONE; level <= QUERN_TUNE_HEAVY; ++level)
+    if (name == names[level]) return level;
+  throw stop{bad_input, "the level of tuning is '" + name + "', must be none, fast, normal, wide or heavy"};
 }
 
 const char* accuracy_text(quern_accuracy accuracy) {

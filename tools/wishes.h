@@ -13,7 +13,8 @@ namespace tools {
 struct wish_options {
   std::string isa, l1, l2, l3;  // of the CPU to choose for; empty: this one's
   std::string workspace;        // limit
-  std::string algorithm, kernel, deny;
+  std::string algorithm, kernel, deny, allow;
+  int32_t repeat = 0;
   uint32_t threads = 1;
 };
 
@@ -38,6 +39,9 @@ quern_cpu this_cpu();
 
 // All candidates for a complete problem, in the library's order.  Throws when the wish makes no sense.
 std::vector<quern_candidate> candidates(const quern_problem&, const quern_wish&);
+
+// QUERN_TUNE_* of its name.
+int32_t parse_level(const std::string& name);
 
 const char* accuracy_text(quern_accuracy);
 const char* repeat_text(int32_t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quern_host: threads for programs that have none of their own.  A companion of Quern in a library of its
- * own; Quern itself never starts a thread. */
+ * quern_host: threads for programs that have none of their own, and files for what tuning found.  A companion of
+ * Quern in a library of its own; Quern itself never starts a thread and opens no file. */
 #ifndef QUERN_HOST_H
 #define QUERN_HOST_H
 
@@ -49,6 +49,43 @@ QUERN_API void quern_host_attach(quern_host*, quern_exec*) QUERN_NOEXCEPT;
 /* Ends the threads and frees the pool; NULL is fine.  No call may be running on it.  In the child after
  * fork() it frees nothing: memory and threads belong to the parent. */
 QUERN_API void quern_host_destroy(quern_host*) QUERN_NOEXCEPT;
+
+/* ---- Tuning results in a file ----------------------------------------------------------------- */
+
+/* A file of tuning rows, as it was read, with what has been added since.  One thread at a time. */
+typedef struct quern_host_tuning quern_host_tuning;
+
+enum {
+  QUERN_HOST_READ_ONLY = 1 /* nothing will be written: quern_host_tuning_save does nothing          */
+};
+
+/* Reads the table at `path`, which is copied; a file that is not there is a table without rows, NULL one in memory
+ * alone.  Lines that are damaged are left out.  Allocates.  *tuning receives the object, NULL on failure: QUERN_FILE when the file is there and cannot
+ * be read, QUERN_MISMATCH when it is no tuning table, or one of another version: it stays as it is. */
+QUERN_API quern_status quern_host_tuning_open(quern_host_tuning** tuning, const char* path, uint32_t flags,
+                                              quern_error*) QUERN_NOEXCEPT;
+
+/* Puts the table into a wish; NULL takes it out.  Adding rows moves the table: attach again, and drop the wish's copies. */
+QUERN_API void quern_host_tuning_attach(const quern_host_tuning*, quern_wish*) QUERN_NOEXCEPT;
+
+/* Merges a table into this one, in memory.  Allocates. */
+QUERN_API quern_status quern_host_tuning_add(quern_host_tuning*, const void* table, size_t bytes,
+                                             quern_error*) QUERN_NOEXCEPT;
+
+/* Merges into the file what was added: what other processes wrote since is kept, and taken over.  They take turns by a
+ * lock on the folder (where its file system has none, of two at the same moment the later one's rows stay).  The file
+ * is replaced as a whole, by renaming one beside it: a reader sees the old or the new one, a full disk or a crash leaves
+ * the old one.  On failure, QUERN_FILE, the rows are still here.  Allocates. */
+QUERN_API quern_status quern_host_tuning_save(quern_host_tuning*, quern_error*) QUERN_NOEXCEPT;
+
+/* Frees the object without saving; NULL is fine. */
+QUERN_API void quern_host_tuning_close(quern_host_tuning*) QUERN_NOEXCEPT;
+
+/* quern_tune with the pool's threads (NULL: this one alone) and memory of its own, which it allocates and frees; at most
+ * as many threads as wish.threads, 0 meaning all of the pool's.  The row is added to `tuning`, which takes the place of
+ * the wish's table; then to budget->row, where there is one. */
+QUERN_API quern_status quern_host_tune(quern_host*, quern_host_tuning* tuning, const quern_problem*, const quern_wish*,
+                                       const quern_budget*, quern_tuned* out, quern_error*) QUERN_NOEXCEPT;
 
 #ifdef __cplusplus
 }

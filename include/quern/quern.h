@@ -60,7 +60,9 @@ enum {
   QUERN_BUFFER = 3,      /* a buffer is missing, too small, misaligned, or overlaps another       */
   QUERN_MISMATCH = 4,    /* plan, packed weights, header and library do not belong together       */
   QUERN_MEMORY = 5,      /* memory ran out (only the calls that allocate)                          */
-  QUERN_DRIVER = 6       /* the driver of a device failed; `value` is its error                    */
+  QUERN_DRIVER = 6,      /* the driver of a device failed; `value` is its error                    */
+  QUERN_CANCELLED = 7,   /* the caller's own callback said stop                                     */
+  QUERN_FILE = 8         /* a file could not be read or written (quern_host); `value` is errno       */
 };
 
 /* What went wrong, in full.  Every call that can fail takes one as its last argument; NULL when the
@@ -204,9 +206,9 @@ enum {
  *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
- * Padding adds nothing; but conv_im2col, conv_band, conv_planar, conv_depthwise_planar and conv_implicit multiply
+ * Padding adds nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar and conv_implicit multiply
  * its zeros, so there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the
- * tap out. */
+ * tap out: the property "pads" of wish.deny. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
@@ -286,12 +288,22 @@ typedef struct quern_cpu {
                                             unknown, as always on ARM: files alone tell them there  */
   uint64_t vector_bits; /* that a core multiplies at once: 256 where AVX-512 runs in halves (Zen 4);
                            0 = all of a register                                                    */
+  uint64_t model; /* x86: the vendor's first four letters above family and model, as CPUID has them (leaves 0
+                     and 1, without stepping); 0: unknown.  What was measured on one says nothing of another */
+  /* What predictions are made with, of one core; 0: the library's table for the model, or for the instruction
+   * sets where that is unknown.  quern_cpu_measure measures them. */
+  double flops;       /* a nanosecond: f32 multiply-adds of the widest instructions, counted as two */
+  double l1_rate, l2_rate, l3_rate, memory_rate; /* bytes a nanosecond, copied: read plus written   */
+  double fork_ns;     /* of an empty parallel_for with `cores` tasks                                */
 } quern_cpu;
 
 /* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", ARM: "ref", "neon":
  * the highest allowed).
  * Its size must be set. */
 QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
+
+/* What predictions take for this CPU: *cpu with all constants filled in.  In place. */
+QUERN_API quern_status quern_cpu_constants(quern_cpu* cpu, quern_error*) QUERN_NOEXCEPT;
 
 /* "avx512" for QUERN_ISA_AVX512; NULL for what is not exactly one known bit. */
 QUERN_API const char* quern_isa_name(uint64_t bit) QUERN_NOEXCEPT;
@@ -344,7 +356,10 @@ typedef struct quern_wish {
   uint32_t         threads;   /* threads that run() will have; 0 means 1                            */
   const char*      algorithm; /* only this one, e.g. "conv_im2col"; NULL: any but the reference     */
   const char*      kernel;    /* only this one, e.g. "gemm_f32_14x32_avx512"; NULL: any             */
-  const char*      deny;      /* names of algorithms and kernels not wanted, separated by commas    */
+  const char*      deny;      /* names of algorithms and kernels, and properties, not wanted, separated by
+                                 commas.  Properties: error classes (exact, f32, f32_fast, f32_loose),
+                                 instruction sets (avx512), "packs" (has weights packed), "pads"
+                                 (multiplies the zeros of padding)                                  */
   const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand                         */
   size_t           workspace_limit; /* bytes; 0: no limit; anything below 64: none at all           */
   int32_t          repeat;    /* QUERN_REPEAT_* at least                                            */
@@ -355,6 +370,11 @@ typedef struct quern_wish {
   const quern_gpu* gpu; /* choose for this GPU: of the device, which is then NULL or one that can run it, or
                            seen as smaller than it is; NULL: the device's own.  Plans made without a device
                            cannot run                                                               */
+  const void* tuning;     /* a table of what quern_tune measured.  Where it has a row for this problem and CPU,
+                             what it measured goes before what is predicted; where it is damaged, foreign or
+                             stale, it is as if it were not there                                   */
+  size_t      tuning_bytes;
+  const char* allow;      /* only what has one of these names or properties, as in deny; NULL: any  */
 } quern_wish;
 
 enum {
@@ -393,7 +413,8 @@ typedef struct quern_candidate {
   double         predicted_ns;   /* of one run; 0 when refused                                      */
   const char*    predictor;      /* the cost model's name and revision                              */
   double         measured_ns;    /* 0: never measured                                               */
-  const char*    measured_by;    /* where that figure comes from; NULL: never measured              */
+  const char*    measured_by;    /* where that figure comes from: "tuning", the wish's table; NULL: never
+                                    measured                                                        */
   quern_accuracy accuracy;       /* error class                                                     */
   int32_t        repeat;         /* QUERN_REPEAT_*                                                  */
   double         error_bound;    /* before the epilogue: |error| <= error_bound * sum |src| * |weights|;
@@ -408,13 +429,19 @@ typedef struct quern_candidate {
 } quern_candidate;
 
 /* Every kernel of the library that belongs to the problem's operator on this device (the CPU's have other
- * operands than a GPU's), each exactly once: the chosen one first, then the usable ones by predicted time,
- * then the others; where a layout is QUERN_ANY, in the layouts that suit it best.  Writes at most `capacity` of
+ * operands than a GPU's), each exactly once: the chosen one first, then the usable ones, those that were
+ * measured before those that were not, by time; then the others; where a layout is QUERN_ANY, in the layouts that suit it best.  Writes at most `capacity` of
  * them; *count receives how many there are.  out may be NULL when capacity is 0.  out[0].size must be
  * set.  A problem that no kernel solves is not an error here. */
 QUERN_API quern_status quern_candidates(const quern_device*, const quern_problem*, const quern_wish*,
                                         quern_candidate* out, size_t capacity, size_t* count,
                                         quern_error*) QUERN_NOEXCEPT;
+
+/* The front of time and memory: of the usable candidates those than which no other is as fast with as little
+ * workspace; the fastest first, which is the chosen one, the one with the least workspace last.  Otherwise as
+ * quern_candidates. */
+QUERN_API quern_status quern_front(const quern_device*, const quern_problem*, const quern_wish*, quern_candidate* out,
+                                   size_t capacity, size_t* count, quern_error*) QUERN_NOEXCEPT;
 
 /* Why, in a sentence: "needs avx512, which this CPU lacks".  Same capacity rule as quern_problem_print. */
 QUERN_API quern_status quern_candidate_explain(const quern_candidate*, char* out, size_t capacity, size_t* length,
@@ -496,6 +523,14 @@ typedef struct quern_args {
 QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const quern_exec*,
                                  quern_error*) QUERN_NOEXCEPT;
 
+/* Measures the constants of a quern_cpu on this thread, which takes less than 50 milliseconds: keep them and hand them in with
+ * wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was measured; without a pool
+ * in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace is too small: it takes
+ * twice the size of a cache, and for memory as much as there is beyond the last one, QUERN_CPU_WORKSPACE at best.
+ * QUERN_UNSUPPORTED where no kernel runs. */
+#define QUERN_CPU_WORKSPACE ((uint64_t)64 << 20)
+QUERN_API quern_status quern_cpu_measure(quern_cpu* out, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
+
 /* Everything in one call: plan, pack, run, with plain weights.  Allocates what that needs (plan.packed_bytes
  * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once.  Refuses
  * QUERN_ANY, since the tensors are there. */
@@ -511,6 +546,76 @@ QUERN_API quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha,
                                    int64_t csa, const float* b, int64_t rsb, int64_t csb, float beta, float* c,
                                    int64_t rsc, int64_t csc, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
 QUERN_API uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec*) QUERN_NOEXCEPT;
+
+/* ---- Tuning ----------------------------------------------------------------------------------- */
+
+/* How far quern_tune goes.  Each level measures what the one below it does, and more. */
+enum {
+  QUERN_TUNE_NONE = 0,   /* nothing: the choice stays the prediction's                              */
+  QUERN_TUNE_FAST = 1,   /* the few that are predicted to be as good as the best, algorithms first  */
+  QUERN_TUNE_NORMAL = 2, /* all that might be, should the prediction be off by half                 */
+  QUERN_TUNE_WIDE = 3,   /* ... by three times; then block sizes and threads of the two fastest     */
+  QUERN_TUNE_HEAVY = 4   /* all that are usable; then block sizes and threads of the four fastest   */
+};
+
+/* What tuning has come to. */
+typedef struct quern_tuned {
+  uint32_t    size;        /* sizeof(quern_tuned)                                                   */
+  uint32_t    candidates;  /* that were measured                                                    */
+  uint64_t    launches;    /* runs of kernels; 0 where the wish's table had the answer              */
+  double      elapsed_ns;
+  const char* algorithm;   /* the fastest so far, NULL before there is one                          */
+  const char* kernel;
+  double      measured_ns; /* its median                                                            */
+  double      default_ns;  /* the median of what is chosen without tuning; 0: not measured          */
+} quern_tuned;
+
+/* What tuning may cost. */
+typedef struct quern_budget {
+  uint32_t size;         /* sizeof(quern_budget)                                                    */
+  int32_t  level;        /* QUERN_TUNE_*                                                            */
+  uint32_t milliseconds; /* after which nothing more is started; 0: the level's, 60, 500, 3000, 20000 */
+  uint32_t launches;     /* runs of kernels; 0: as many as it takes                                 */
+  /* Receives the new row, as a table of one: for quern_tuning_merge, or to be written to a file. */
+  void (*row)(void* self, const void* table, size_t bytes);
+  /* Called before every sample; anything but 0 ends the call with QUERN_CANCELLED, without a row. */
+  int (*progress)(void* self, const quern_tuned*);
+  void* self;
+} quern_budget;
+
+/* Measures what the prediction ranks, on random data, with the threads of exec (at least wish.threads) and in
+ * memory of exec->workspace: all still in the race in turn, round by round, so that a slow moment of the machine
+ * hits all alike; half of them leave after each stage, and who is clearly behind leaves at once.  What would be
+ * chosen without it stays the choice unless another is 3 % faster.
+ *
+ * budget->row receives the result: what each was measured to take, in one row.  A plan made with that row in its
+ * wish takes the fastest.  Where the wish's own table has a row of this level or more, nothing is run.  *out (may be
+ * NULL) says what was found and what it cost.  A budget that ends before anything was measured is no error: no row.
+ *
+ * For the CPU at hand, one layout at a time: wish.cpu, devices and QUERN_ANY are refused.  Rows are for the problem, the
+ * CPU and its caches, wish.threads, this build's kernels, and the wish's other demands. */
+QUERN_API quern_status quern_tune(const quern_device*, const quern_problem*, const quern_wish*, const quern_budget*,
+                                  const quern_exec*, quern_tuned* out, quern_error*) QUERN_NOEXCEPT;
+
+/* Bytes of exec->workspace that quern_tune makes use of.  With less, those predicted to be slower are left out; it
+ * needs what one candidate takes. */
+QUERN_API quern_status quern_tune_workspace(const quern_device*, const quern_problem*, const quern_wish*,
+                                            const quern_budget*, uint64_t* bytes, quern_error*) QUERN_NOEXCEPT;
+
+/* A table is text: the line "# quern tuning 1", then a line for each row, sorted, each with a checksum of its own
+ * (docs/tuning.md).  Zero bytes are a table without rows.
+ *
+ * QUERN_OK when every line is whole and possible.  Else QUERN_MISMATCH: error->value is the line (1 is the first),
+ * error->text says what is wrong with it.  *rows and *damaged (may be NULL) count lines that are and are not. */
+QUERN_API quern_status quern_tuning_check(const void* table, size_t bytes, size_t* rows, size_t* damaged,
+                                          quern_error*) QUERN_NOEXCEPT;
+
+/* One table of two, without lines that are damaged or impossible.  Of two rows for the same problem and machine
+ * the one of the higher level stays, else b's.  Writes at most `capacity` bytes to out, which must not overlap them;
+ * *length receives how many; with out NULL, how many suffice.  QUERN_MISMATCH when a or b is no table of this
+ * version. */
+QUERN_API quern_status quern_tuning_merge(const void* a, size_t a_bytes, const void* b, size_t b_bytes, void* out,
+                                          size_t capacity, size_t* length, quern_error*) QUERN_NOEXCEPT;
 
 /* ---- The kernel table ------------------------------------------------------------------------- */
 

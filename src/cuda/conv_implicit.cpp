@@ -173,6 +173,6 @@ quern_status launch(const job& j, const launching& l) {
 
 QUERN_ALGORITHM(conv_implicit, .about = "implicit GEMM on a GPU: any layout, window and groups",
                 .drives = kind::implicit_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
-                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .refuse = refuse,
+                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse,
                 .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound, .pack = pack,
                 .launch = launch)

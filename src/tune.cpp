@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: MIT
+//
+// quern_tune: a race of candidates, in two stages.
+//
+//   first   options by prediction, with their own blocks
+//   second  the fastest of them with other block sizes and threads
+//
+// Each stage is successive halving (Karnin, Koren, Somekh 2013): rounds in which all that are left give one sample in
+// turn, then half of them leave.  Who is clearly behind leaves at once; a race with one runner is over.
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "blob.h"
+#include "driver.h"
+#include "exec.h"
+#include "packing.h"
+#include "problem.h"
+#include "tuning.h"
+#include "versioned.h"
+
+namespace quern {
+namespace {
+
+constexpr double hysteresis = 0.97;       // of the choice's time, which another must pass below
+constexpr double shortest_sample = 60e3;  // ns; shorter runs are repeated
+constexpr double behind = 1.5;            // times the best: not worth a second look
+constexpr int most_samples = 48, most_trials = 64;
+
+struct level_row {
+  uint32_t milliseconds;
+  int most, each;     // options in all, and of one algorithm
+  double ratio;       // of the best prediction, beyond which none is measured
+  int samples;        // of who stays to the end
+  int again;          // of the fastest with other blocks
+  int l1, l2, split;  // how far those go: powers of two of the caches, halvings of the threads
+};
+constexpr level_row levels[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                {60, 4, 2, 1.25, 9, 0, 0, 0, 0},
+                                {500, 14, 6, 1.6, 23, 0, 0, 0, 0},
+                                {3000, 24, 12, 3, 35, 2, 0, 1, 1},
+                                {20000, most_trials, most_trials, 1e30, 47, 4, 1, 2, 10}};
+
+double now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) * 1e9 + double(t.tv_nsec);
+}
+
+// One that is measured.
+struct trial {
+  option o;
+  variation as;
+  char* packed;  // its weights, payload alone; NULL: not packed yet, or taken as they are
+  double sample[most_samples];
+  int samples, runs;  // runs of a sample
+  int left;           // the stage and round after which it left: who stays longer is the better
+  double median, least;
+};
+
+// The caller's memory, cut up from the front.
+struct arena {
+  char* at;
+  uint64_t left;
+  void* take(uint64_t bytes) {
+    bytes = (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN;
+    if (bytes > left) return nullptr;
+    char* const here = at;
+    at += bytes, left -= bytes;
+    return here;
+  }
+};
+
+uint64_t aligned(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
+
+uint64_t element_bytes(const quern_tensor& t) { return uint64_t(extent(t) * type_bytes(t.type)); }
+
+// Elements below the first one, where strides are negative.
+int64_t origin_of(const quern_tensor& t) {
+  int64_t before = 0;
+  for (int i = 0; i < 5; ++i)
+    if (t.stride[i] < 0 && t.size[i] > 0) before -= (t.size[i] - 1) * t.stride[i];
+  return before;
+}
+
+uint64_t channels_of(const quern_problem& p) { return uint64_t(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]); }
+
+uint64_t operand_bytes(const quern_problem& p) {
+  uint64_t all = aligned(element_bytes(p.src)) + aligned(element_bytes(p.dst)) + aligned(element_bytes(p.weights));
+  if (p.epilogue.residual) all += aligned(element_bytes(p.residual));
+  return all + 3 * aligned(channels_of(p) * 4);
+}
+
+uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
+uint64_t packed_of(const option& o) { return o.algorithm->pack ? aligned(o.blocks.packed_bytes) : 0; }
+
+// Uniform in [-1, 1), in multiples of 2^-23: no denormals among them.
+struct random_floats {
+  uint64_t state = 0x9e3779b97f4a7c15;
+  void fill(void* to, uint64_t count) {
+    float* const f = static_cast<float*>(to);
+    for (uint64_t i = 0; i < count; ++i) {
+      state = state * 6364136223846793005 + 1442695040888963407;
+      f[i] = float(int32_t(state >> 40) - (1 << 23)) * 0x1p-23f;
+    }
+  }
+};
+
+// The options that a level measures, by prediction; the best of each algorithm before second ones.
+int entrants(const quern_problem& p, const resolved_wish& w, const level_row& level, option* out) {
+  option all[most_trials];
+  const size_t usable = usable_options(p, w, all, most_trials);
+  int count = 0;
+  for (int turn = 0; turn < level.each; ++turn)
+    for (size_t i = 0; i < usable && count < level.most; ++i) {
+      if (all[i].cost.ns > level.ratio * all[0].cost.ns) break;
+      int before = 0;
+      for (size_t j = 0; j < i; ++j) before += all[j].algorithm == all[i].algorithm;
+      if (before == turn) out[count++] = all[i];
+    }
+  return count;
+}
+
+// Of a race whose first `count` options take part.
+uint64_t race_bytes(const quern_problem& p, const level_row& level, const option* options, int count) {
+  uint64_t packed = 0, most_packed = 0, workspace = 0;
+  for (int i = 0; i < count; ++i) {
+    packed += packed_of(options[i]);
+    most_packed = std::max(most_packed, packed_of(options[i]));
+    workspace = std::max(workspace, workspace_of(options[i]));
+  }
+  if (level.again) packed += most_packed, workspace = workspace * 4;  // larger caches give larger blocks
+  return aligned(sizeof(trial) * most_trials) + operand_bytes(p) + packed + aligned(workspace);
+}
+
+class race {
+ public:
+  race(const quern_problem& p, const resolved_wish& w, const quern_budget& budget, const quern_exec& exec)
+      : p_(p), w_(w), budget_(budget), level_(levels[budget.level]), exec_(exec), begin_(now_ns()) {
+    memory_ = {static_cast<char*>(exec.workspace), exec.workspace_bytes};
+    const double ms = budget.milliseconds ? budget.milliseconds : level_.milliseconds;
+    deadline_ = begin_ + ms * 1e6;
+    tuned_.size = sizeof tuned_;
+  }
+
+  // QUERN_BUFFER, QUERN_CANCELLED, or QUERN_OK.
+  quern_status run(const tuned_row* before, quern_error* error) {
+    option first[most_trials];
+    int count = entrants(p_, w_, level_, first);
+    while (count > 1 && race_bytes(p_, level_, first, count) > memory_.left) --count;
+    if (const uint64_t bytes = race_bytes(p_, level_, first, count); bytes > memory_.left)
+      return fail(error, QUERN_BUFFER, "exec.workspace_bytes", static_cast<int64_t>(memory_.left),
+                  static_cast<int64_t>(bytes), "exec.workspace_bytes is %llu, must be at least %llu for one candidate",
+                  static_cast<unsigned long long>(memory_.left), static_cast<unsigned long long>(bytes));
+    trials_ = static_cast<trial*>(memory_.take(sizeof(trial) * most_trials));
+    operands();
+    for (int i = 0; i < count; ++i) enter(first[i], {0, 0, std::max(1u, w_.wish.threads)});
+    settle_workspace(level_.again ? 4 : 1);
+    incumbent_ = 0;
+    if (before)
+      for (int i = 0; i < count; ++i)
+        if (find_candidate(*before, *first[i].algorithm, *first[i].row) == before->candidate) incumbent_ = i;
+    quern_status status = heat(0, count, 0);
+    if (status == QUERN_OK && level_.again && !over_) status = again(count);
+    if (status != QUERN_OK)
+      return fail(error, status, "progress", 0, 0, "the caller's progress callback ended the tuning");
+    return QUERN_OK;
+  }
+
+  // What was found, best first; false: nothing.
+  bool result(tuned_row& row) {
+    int order[most_trials], count = 0;
+    for (int i = 0; i < count_; ++i)
+      if (trials_[i].samples > 0) order[count++] = i;
+    std::sort(order, order + count, [&](int a, int b) {
+      const trial &x = trials_[a], &y = trials_[b];
+      return x.left != y.left ? x.left > y.left : x.median != y.median ? x.median < y.median : a < b;
+    });
+    if (count == 0) return false;
+    // The choice stays unless another is clearly faster.
+    int* const stays = std::find(order, order + count, incumbent_);
+    if (stays != order + count && trials_[order[0]].median > hysteresis * trials_[incumbent_].median)
+      std::rotate(order, stays, stays + 1);
+    row.level = budget_.level;
+    row.ms = over_ ? (budget_.milliseconds ? budget_.milliseconds : level_.milliseconds) : 0;
+    row.count = 0;
+    for (int i = 0; i < count && row.count < most_tuned; ++i) {
+      const trial& t = trials_[order[i]];
+      if (find_candidate(row, *t.o.algorithm, *t.o.row)) continue;  // its best blocks are there
+      const char *algorithm = t.o.algorithm->name, *kernel = t.o.row->name;
+      row.candidate[row.count++] = {algorithm,
+                                    kernel,
+                                    static_cast<uint32_t>(strlen(algorithm)),
+                                    static_cast<uint32_t>(strlen(kernel)),
+                                    static_cast<uint64_t>(std::max(1.0, t.median)),
+                                    static_cast<uint64_t>(std::max(1.0, t.least)),
+                                    static_cast<uint64_t>(t.samples),
+                                    t.as};
+    }
+    note(trials_[order[0]]);
+    tuned_.candidates = static_cast<uint32_t>(row.count);
+    return true;
+  }
+
+  const quern_tuned& tuned() {
+    tuned_.elapsed_ns = now_ns() - begin_;
+    return tuned_;
+  }
+
+ private:
+  void operands() {
+    random_floats random;
+    const auto tensor = [&](const quern_tensor& t) {
+      void* const at = memory_.take(element_bytes(t));
+      random.fill(at, element_bytes(t) / 4);
+      return static_cast<float*>(at) + origin_of(t);
+    };
+    const auto vector = [&] {
+      void* const at = memory_.take(channels_of(p_) * 4);
+      random.fill(at, channels_of(p_));
+      return at;
+    };
+    args_.size = sizeof args_;
+    args_.src = tensor(p_.src), args_.dst = tensor(p_.dst), weights_ = tensor(p_.weights);
+    args_.residual = p_.epilogue.residual ? tensor(p_.residual) : nullptr;
+    args_.scale = vector(), args_.bias = vector(), args_.slope = vector();
+  }
+
+  void enter(const option& o, const variation& as) {
+    trial& t = trials_[count_++];
+    memset(static_cast<void*>(&t), 0, offsetof(trial, sample));
+    t.o = o, t.as = as;
+    t.samples = 0, t.runs = 0, t.left = 0;
+    t.median = t.least = 0;
+  }
+
+  // One workspace for all, as large as the largest needs.
+  void settle_workspace(uint64_t times) {
+    for (int i = 0; i < count_; ++i) workspace_bytes_ = std::max(workspace_bytes_, workspace_of(trials_[i].o));
+    workspace_bytes_ *= times;
+    workspace_ = static_cast<char*>(memory_.take(workspace_bytes_));
+  }
+
+  void pack(trial& t) {
+    if (!t.o.algorithm->pack || t.packed) return;
+    // The same weights in the same order are there already.
+    for (int i = 0; i < count_ && !t.packed; ++i) {
+      const option& o = trials_[i].o;
+      if (trials_[i].packed && o.algorithm == t.o.algorithm && o.row == t.o.row && o.blocks.order == t.o.blocks.order &&
+          o.blocks.packed_bytes == t.o.blocks.packed_bytes)
+        t.packed = trials_[i].packed;
+    }
+    if (t.packed) return;
+    t.packed = static_cast<char*>(memory_.take(t.o.blocks.packed_bytes));
+    if (t.packed) pack_all({p_, *t.o.row, t.o.blocks}, *t.o.algorithm, weights_, t.packed, exec_);
+  }
+
+  bool can_run(const trial& t) const {
+    return workspace_of(t.o) <= workspace_bytes_ &&
+           (t.packed || !t.o.algorithm->pack || packed_of(t.o) <= memory_.left);
+  }
+
+  void launch(const trial& t) {
+    const char* const weights = t.o.algorithm->pack ? t.packed : reinterpret_cast<const char*>(weights_);
+    quern_args args = args_;
+    args.weights = weights;
+    t.o.algorithm->run({p_, *t.o.row, t.o.blocks},
+                       {args, &exec_, std::min(t.o.blocks.workers, exec_.threads), workspace_, weights});
+    ++tuned_.launches;
+  }
+
+  // Time of `runs` runs, each, after one that is not timed: what another left in the caches is no merit or fault of this
+  // one.  0 when the budget has no room for them.
+  double time(const trial& t, int runs, double expected_ns) {
+    if (now_ns() + expected_ns * (runs + 1) > deadline_ ||
+        (budget_.launches && tuned_.launches + static_cast<uint64_t>(runs) + 1 > budget_.launches)) {
+      over_ = true;
+      return 0;
+    }
+    launch(t);
+    const double begin = now_ns();
+    for (int i = 0; i < runs; ++i) launch(t);
+    return std::max(now_ns() - begin, 1.0) / runs;
+  }
+
+  static double median_of(trial& t) {
+    double v[most_samples];
+    std::copy(t.sample, t.sample + t.samples, v);
+    double* const middle = v + t.samples / 2;
+    std::nth_element(v, middle, v + t.samples);
+    return t.samples % 2 ? *middle : (*middle + *std::max_element(v, middle)) / 2;
+  }
+
+  void add_sample(trial& t, double ns) {
+    if (t.samples < most_samples) t.sample[t.samples++] = ns;
+    t.median = median_of(t), t.least = t.samples == 1 ? ns : std::min(t.least, ns);
+  }
+
+  void note(const trial& t) {
+    tuned_.algorithm = t.o.algorithm->name, tuned_.kernel = t.o.row->name;
+    tuned_.measured_ns = t.median;
+    tuned_.default_ns = trials_[0].samples ? trials_[0].median : 0;
+  }
+
+  bool cancelled() {
+    if (!budget_.progress) return false;
+    uint32_t measured = 0;
+    for (int i = 0; i < count_; ++i) measured += trials_[i].samples > 0;
+    tuned_.candidates = measured;
+    return budget_.progress(budget_.self, &tuned()) != 0;
+  }
+
+  // Trials [first, last) against each other.
+  quern_status heat(int first, int last, int stage) {
+    int in[most_trials], count = 0;
+    double best = INFINITY;
+    // Of few runs each candidate is to have some.
+    const double most_runs = budget_.launches ? std::max(1.0, double(budget_.launches) / (8 * (last - first))) : 1000;
+    // The first look: pack, warm up, and one sample, which most bad candidates do not survive.
+    for (int i = first; i < last && !over_; ++i) {
+      trial& t = trials_[i];
+      if (cancelled()) return QUERN_CANCELLED;
+      if (!can_run(t) || now_ns() > deadline_) continue;
+      pack(t);
+      const double one = time(t, 1, std::min(t.o.cost.ns, 2 * best));
+      if (one == 0) break;
+      t.runs = static_cast<int>(std::clamp(shortest_sample / one + 1, 1.0, most_runs));
+      const double sample = t.runs > 1 ? time(t, t.runs, one) : one;
+      if (sample == 0) break;
+      add_sample(t, sample);
+      // One slow sample may be the machine's fault.
+      if (sample > 1.1 * best)
+        if (const double second = time(t, t.runs, sample); second > 0) add_sample(t, second);
+      if (sample < best) best = sample, note(t);
+      in[count++] = i;
+    }
+    const auto drop = [&](double limit) {
+      int kept = 0;
+      for (int i = 0; i < count; ++i)
+        if (trials_[in[i]].least <= limit) in[kept++] = in[i];
+      count = kept;
+    };
+    const auto sort = [&] {
+      std::sort(in, in + count, [&](int a, int b) {
+        const trial &x = trials_[a], &y = trials_[b];
+        return x.median != y.median ? x.median < y.median : a < b;
+      });
+    };
+    drop(behind * best);
+    int rounds = 1;
+    for (int rung = 1; count > 1 && !over_; ++rung) {
+      const int until = std::min(rounds + (1 << rung), level_.samples);
+      for (; rounds < until && !over_; ++rounds)
+        for (int j = 0; j < count && !over_; ++j) {
+          trial& t = trials_[in[(j + rounds) % count]];  // who goes first changes
+          if (cancelled()) return QUERN_CANCELLED;
+          if (const double ns = time(t, t.runs, t.least); ns > 0) add_sample(t, ns);
+        }
+      sort();
+      for (int j = 0; j < count; ++j) trials_[in[j]].left = 2 * (stage * 100 + rung);
+      note(trials_[in[0]]);
+      if (rounds >= level_.samples) break;
+      // Half of them go, but nobody who is within a hair of the first; who never came near its median goes too.
+      const double leader = trials_[in[0]].median;
+      int keep = std::max(2, (count + 1) / 2);
+      while (keep < count && trials_[in[keep]].median < 1.02 * leader) ++keep;
+      count = keep;
+      drop(leader * 1.04);
+    }
+    if (count > 0) {
+      sort();
+      trials_[in[0]].left |= 1;
+      note(trials_[in[0]]);
+    }
+    return QUERN_OK;
+  }
+
+  // The fastest so far against themselves with other block sizes and threads.
+  quern_status again(int count) {
+    int order[most_trials];
+    for (int i = 0; i < count; ++i) order[i] = i;
+    std::sort(order, order + count, [&](int a, int b) {
+      const trial &x = trials_[a], &y = trials_[b];
+      if ((x.samples > 0) != (y.samples > 0)) return x.samples > 0;
+      return x.left != y.left ? x.left > y.left : x.median != y.median ? x.median < y.median : a < b;
+    });
+    const int first = count_;
+    for (int i = 0; i < std::min(level_.again, count); ++i) {
+      const trial& from = trials_[order[i]];
+      if (from.samples == 0) break;
+      const int own = count_;
+      if (count_ == most_trials) break;
+      if (order[i] == incumbent_) incumbent_ = own;
+      enter(from.o, from.as);
+      trials_[own].packed = from.packed;
+      for (int l1 = -level_.l1; l1 <= level_.l1; ++l1)
+        for (int l2 = -level_.l2; l2 <= level_.l2; ++l2) {
+          uint32_t threads = std::max(1u, w_.wish.threads);
+          for (int split = 0; split <= level_.split && threads > 0; ++split, threads /= 2) {
+            option o = from.o;
+            if (count_ == most_trials || !vary(p_, w_, {l1, l2, threads}, o)) continue;
+            bool known = false;
+            for (int j = own; j < count_; ++j) known |= memcmp(&trials_[j].o.blocks, &o.blocks, sizeof o.blocks) == 0;
+            if (known) continue;
+            enter(o, {l1, l2, threads});
+          }
+        }
+    }
+    return heat(first, count_, 1);
+  }
+
+  const quern_problem& p_;
+  const resolved_wish& w_;
+  const quern_budget& budget_;
+  const level_row& level_;
+  const quern_exec& exec_;
+  double begin_, deadline_;
+  bool over_ = false;  // the budget ended it
+  arena memory_ = {};
+  trial* trials_ = nullptr;
+  int count_ = 0, incumbent_ = 0;
+  quern_args args_ = {};
+  const float* weights_ = nullptr;
+  char* workspace_ = nullptr;
+  uint64_t workspace_bytes_ = 0;
+  quern_tuned tuned_ = {};
+};
+
+quern_status take_budget(const quern_budget* given, quern_budget& out, quern_error* error) {
+  out = {};
+  if (!given) return fail(error, QUERN_INVALID, "budget", 0, 0, "budget is NULL, must point to a quern_budget");
+  if (const quern_status s = take(given, out, "budget", error)) return s;
+  if (out.level < QUERN_TUNE_NONE || out.level > QUERN_TUNE_HEAVY)
+    return fail(error, QUERN_INVALID, "budget.level", out.level, QUERN_TUNE_HEAVY,
+                "budget.level is %d, must be 0 to %d", out.level, QUERN_TUNE_HEAVY);
+  return QUERN_OK;
+}
+
+// What both calls ask first.
+quern_status prepare(const quern_device* device, const quern_problem* problem, const quern_wish* wish,
+                     const quern_budget* budget, quern_problem& p, resolved_wish& w, quern_budget& b,
+                     quern_error* error) {
+  if (const quern_status s = complete(problem, p, error)) return s;
+  if (const quern_status s = resolve(device, wish, w, error)) return s;
+  if (const quern_status s = take_budget(budget, b, error)) return s;
+  if (device || w.wish.gpu)
+    return fail(error, QUERN_UNSUPPORTED, device ? "device" : "wish.gpu", 1, 0,
+                "tuning is for the CPU at hand so far, device and wish.gpu must be NULL");
+  if (w.wish.cpu)
+    return fail(error, QUERN_INVALID, "wish.cpu", 1, 0, "wish.cpu must be NULL: only the CPU at hand can be measured");
+  if (has_any(p))
+    return fail(error, QUERN_UNSUPPORTED, p.src.layout == QUERN_ANY ? "src.layout" : "dst.layout", QUERN_ANY, 0,
+                "a layout is QUERN_ANY, but layouts are tuned one at a time");
+  return QUERN_OK;
+}
+
+}  // namespace
+}  // namespace quern
+
+using namespace quern;
+
+extern "C" {
+
+quern_status quern_tune_workspace(const quern_device* device, const quern_problem* problem, const quern_wish* wish,
+                                  const quern_budget* budget, uint64_t* bytes, quern_error* error) noexcept {
+  if (!bytes) return fail(error, QUERN_INVALID, "bytes", 0, 0, "bytes is NULL, must point to a uint64_t");
+  quern_problem p;
+  resolved_wish w;
+  quern_budget b;
+  if (const quern_status s = prepare(device, problem, wish, budget, p, w, b, error)) return s;
+  option options[most_trials];
+  const level_row& level = levels[b.level];
+  const int count = entrants(p, w, level, options);
+  *bytes = count ? race_bytes(p, level, options, count) : 0;
+  return QUERN_OK;
+}
+
+quern_status quern_tune(const quern_device* device, const quern_problem* problem, const quern_wish* wish,
+                        const quern_budget* budget, const quern_exec* exec, quern_tuned* out,
+                        quern_error* error) noexcept {
+  if (out && !is_size<quern_tuned>(out->size))
+    return fail(error, QUERN_INVALID, "out->size", out->size, sizeof(quern_tuned),
+                "out->size is %u, must be sizeof(quern_tuned), here %zu", out->size, sizeof(quern_tuned));
+  quern_problem p;
+  resolved_wish w;
+  quern_budget b;
+  quern_exec e;
+  if (const quern_status s = prepare(device, problem, wish, budget, p, w, b, error)) return s;
+  if (const quern_status s = take_exec(exec, e, error)) return s;
+  if (e.threads < w.wish.threads)
+    return fail(error, QUERN_INVALID, "exec.threads", e.threads, w.wish.threads,
+                "exec.threads is %u, must be at least wish.threads = %u", e.threads, w.wish.threads);
+  if (reinterpret_cast<uintptr_t>(e.workspace) % QUERN_ALIGN)
+    return fail(error, QUERN_BUFFER, "exec.workspace", 0, QUERN_ALIGN, "exec.workspace is not aligned to %d bytes",
+                QUERN_ALIGN);
+  if (!e.workspace) e.workspace_bytes = 0;
+
+  quern_tuned tuned = {};
+  tuned.size = sizeof tuned;
+  const auto reply = [&] {
+    if (out) give(tuned, out, out->size);
+    return QUERN_OK;
+  };
+  option chosen;
+  if (const quern_status s = choose(p, w, chosen, error)) return s;
+  tuned.algorithm = chosen.algorithm->name, tuned.kernel = chosen.row->name;
+  tuned.measured_ns = chosen.measured_ns;
+  if (b.level == QUERN_TUNE_NONE || empty(p)) return reply();
+
+  // A row for exactly this wish answers, and so does one for any wish that has something for this one.
+  char key[most_key];
+  tuned_row before;
+  const bool known = find_tuned(p, w, before);
+  const uint32_t ms = b.milliseconds ? b.milliseconds : levels[b.level].milliseconds;
+  if (known && chosen.measured_ns > 0 &&
+      (before.level > b.level || (before.level == b.level && (before.ms == 0 || before.ms >= ms)))) {
+    tuned.candidates = static_cast<uint32_t>(before.count);
+    return reply();
+  }
+  const size_t key_length = tuning_key(p, w, has_demands(w.wish), key);
+  if (!key_length)
+    return fail(error, QUERN_UNSUPPORTED, "problem", 0, most_key, "the problem's text is too long for a tuning row");
+
+  // The race itself is without the table.
+  resolved_wish plain = w;
+  plain.wish.tuning = nullptr, plain.wish.tuning_bytes = 0;
+  race r(p, plain, b, e);
+  if (const quern_status s = r.run(known ? &before : nullptr, error)) return s;
+  tuned_row row;
+  const bool found = r.result(row);
+  tuned = r.tuned();
+  if (found && b.row) {
+    char table[most_line + tuning_header_bytes];
+    b.row(b.self, table, print_tuned(key, key_length, row, table));
+  }
+  return reply();
+}
+
+}  // extern "C"
