@@ -39,6 +39,10 @@ constexpr entry entries[] = {
     {"winograd_reduction", 9, winograd_reduction, "multiplications that Winograd saves, and time"},
     {"layouts", 12, layouts, "the same layers in NCHW, NHWC and blocks of 4, 8, 16 channels"},
     {"aligned_reads", 13, aligned_reads, "rows of odd width in NCHW, or aligned blocks of channels"},
+    {"profiled", 10, profiled, "the choice by prediction, by a tuning, and by one that leaves nothing out"},
+    {"networks", 11, networks, "all layers of a network against whole im2col and GEMM in NCHW"},
+    {"threads", 24, threads, "threads that help each other or have their share, and a slow CPU"},
+    {"variance", 25, variance, "how the time of a layer varies, warm and cold"},
     {"sliding_window", 22, sliding_window, "sliding window or im2col, few input channels"},
 };
 
@@ -50,6 +54,15 @@ double quantile(std::vector<double> v, double q) {
   const size_t below = static_cast<size_t>(at);
   const double above = v[std::min(below + 1, v.size() - 1)];
   return v[below] + (above - v[below]) * (at - static_cast<double>(below));
+}
+
+// Standard deviation over mean.
+double variation(const std::vector<double>& v) {
+  double sum = 0, squares = 0;
+  for (double x : v) sum += x;
+  const double mean = sum / static_cast<double>(v.size());
+  for (double x : v) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / static_cast<double>(v.size())) / mean;
 }
 
 double largest(const std::vector<double>& v) {
@@ -88,12 +101,18 @@ arm planned(const std::shared_ptr<task>& t, const std::string& name, const char*
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.algorithm = algorithm, wish.kernel = kernel;
+  return planned(t, name, wish);
+}
+
+arm planned(const std::shared_ptr<task>& t, const std::string& name, const quern_wish& wish,
+            const std::shared_ptr<tools::pool>& threads) {
   const std::vector<quern_candidate> all = tools::candidates(t->problem(), wish);
   if (all.empty() || all[0].verdict != QUERN_CHOSEN)
     throw tools::stop{tools::failed, name + ": no kernel solves " + tools::problem_text(t->problem())};
-  const tools::pool alone(1);
-  const auto ready = std::make_shared<tools::ready>(t->problem(), wish, all[0], t->data(), alone);
-  return {name, ready->plan().workspace_bytes, [t, ready] { ready->run(t->data()); }, [t] { return t->max_error(); }};
+  const auto pool = threads ? threads : std::make_shared<tools::pool>(1);
+  const auto ready = std::make_shared<tools::ready>(t->problem(), wish, all[0], t->data(), *pool);
+  return {name, ready->plan().workspace_bytes, [t, ready, pool] { ready->run(t->data()); },
+          [t] { return t->max_error(); }};
 }
 
 void ring::play(const std::string& of, double flops, const std::vector<arm>& arms) {
@@ -101,7 +120,8 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
   std::vector<int> runs(arms.size(), 1);
   std::vector<row> found(arms.size());
   for (size_t i = 0; i < arms.size(); ++i) {
-    found[i] = {comparison_, of, arms[i].name, number_, arms[i].workspace_bytes, 0, 0, 0, 0, 0, 0, 0};
+    found[i] = {comparison_, of, arms[i].name,     number_, arms[i].workspace_bytes, 0, 0, 0, 0, 0, 0, 0,
+                0,           0,  arms[i].tuning_ms};
     if (!arms[i].run) continue;
     arms[i].run();
     if (arms[i].error) found[i].max_error = arms[i].error();
@@ -110,15 +130,21 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
     const double begin = now();
     int done = 0;
     while (done < 1 || (now() - begin < 3e-3 && done < 10000)) arms[i].run(), ++done;
-    runs[i] = std::clamp(static_cast<int>(shortest_sample * done / (now() - begin)) + 1, 1, 10000);
+    if (!arms[i].single) runs[i] = std::clamp(static_cast<int>(shortest_sample * done / (now() - begin)) + 1, 1, 10000);
   }
   std::vector<std::vector<double>> samples(arms.size());
   std::vector<double> peaks = {tools::fma_peak_gflops(1)};
-  for (int round = 0; round < rounds_; ++round)
+  // A hundredth of the samples is to be more than one.
+  const bool tails = std::any_of(arms.begin(), arms.end(), [](const arm& a) { return a.single; });
+  const int rounds = tails ? 5 * rounds_ : rounds_;
+  for (int round = 0; round < rounds; ++round)
     for (size_t j = 0; j < arms.size(); ++j) {
       const size_t i = (static_cast<size_t>(round) + j) % arms.size();  // who goes first changes
       if (!arms[i].run) continue;
-      arms[i].run();  // so that it finds in the caches what it left there
+      if (arms[i].prepare)
+        arms[i].prepare();
+      else
+        arms[i].run();  // so that it finds in the caches what it left there
       const double begin = now();
       for (int r = 0; r < runs[i]; ++r) arms[i].run();
       samples[i].push_back((now() - begin) / runs[i] * 1e3);
@@ -129,7 +155,8 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
     if (!samples[i].empty()) {
       r.samples = samples[i].size();
       r.ms_min = quantile(samples[i], 0), r.ms_median = quantile(samples[i], 0.5);
-      r.ms_p95 = quantile(samples[i], 0.95);
+      r.ms_p95 = quantile(samples[i], 0.95), r.ms_p99 = quantile(samples[i], 0.99);
+      r.variation = variation(samples[i]);
       r.gflops = flops / r.ms_median * 1e-6;
       r.percent_of_peak = 100 * r.gflops / ((peaks[0] + peaks[1]) / 2);
     }
@@ -160,7 +187,8 @@ void write_json(const std::string& file, const std::vector<row>& rows) {
   for (const row& r : rows) {
     out << comma << "  {\"comparison\": \"" << r.comparison << "\", \"number\": " << r.number << ", \"case\": \""
         << r.of << "\", \"arm\": \"" << r.arm << "\", \"samples\": " << r.samples << ", \"ms_min\": " << r.ms_min
-        << ", \"ms_median\": " << r.ms_median << ", \"ms_p95\": " << r.ms_p95 << ", \"gflops\": " << r.gflops
+        << ", \"ms_median\": " << r.ms_median << ", \"ms_p95\": " << r.ms_p95 << ", \"ms_p99\": " << r.ms_p99
+        << ", \"variation\": " << r.variation << ", \"tuning_ms\": " << r.tuning_ms << ", \"gflops\": " << r.gflops
         << ", \"percent_of_peak\": " << r.percent_of_peak << ", \"workspace_bytes\": " << r.workspace_bytes
         << ", \"max_error\": " << r.max_error << "}";
     comma = ",\n";

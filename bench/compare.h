@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "measure.h"
 #include "operands.h"
 
 namespace compare {
@@ -19,9 +20,12 @@ namespace compare {
 // One way of doing what its rivals do.
 struct arm {
   std::string name;
-  uint64_t workspace_bytes = 0;   // beside operands and packed weights
-  std::function<void()> run;      // empty: only the workspace is of interest
-  std::function<double()> error;  // after a run, of the largest against float64; empty: nothing to be wrong
+  uint64_t workspace_bytes = 0;        // beside operands and packed weights
+  std::function<void()> run;           // empty: only the workspace is of interest
+  std::function<double()> error;       // after a run, of the largest against float64; empty: nothing to be wrong
+  double tuning_ms = 0;                // that finding it took
+  bool single = false;                 // a sample is one run: how they differ is of interest
+  std::function<void()> prepare = {};  // before each sample instead of a run that is not timed
 };
 
 struct row {
@@ -29,7 +33,7 @@ struct row {
   int number;
   uint64_t workspace_bytes;
   size_t samples;  // 0: not run
-  double ms_min, ms_median, ms_p95, gflops, percent_of_peak, max_error;
+  double ms_min, ms_median, ms_p95, ms_p99, variation, gflops, percent_of_peak, max_error, tuning_ms;
 };
 
 // Times the arms of one case after another: rounds in which each gives one sample, in turn.
@@ -66,6 +70,10 @@ class task {
 // The library's own way; NULL: its choice.
 arm planned(const std::shared_ptr<task>&, const std::string& name, const char* algorithm, const char* kernel = nullptr);
 
+// By a wish, with the threads of a pool; NULL: this one alone.
+arm planned(const std::shared_ptr<task>&, const std::string& name, const quern_wish&,
+            const std::shared_ptr<tools::pool>& = nullptr);
+
 // The comparisons, by number of docs/performance.md.
 void im2col_workspace(ring&);
 void im2col_blocked(ring&);
@@ -75,5 +83,9 @@ void winograd_reduction(ring&);
 void layouts(ring&);
 void aligned_reads(ring&);
 void sliding_window(ring&);
+void profiled(ring&);
+void networks(ring&);
+void threads(ring&);
+void variance(ring&);
 
 }  // namespace compare
