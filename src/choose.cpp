@@ -126,7 +126,7 @@ bool passes(const blocking& b, uint64_t limit) { return b.workspace_bytes > limi
 
 // `tuned`: what was measured for this problem, or NULL.
 option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
-                const resolved_wish& w, const tuned_row* tuned) {
+                const resolved_wish& w, [[maybe_unused]] const tuned_row* tuned) {
   option o = {};
   o.algorithm = &a, o.row = &row, o.backend = backend, o.verdict = QUERN_REFUSED;
   if (const uint64_t missing = row.isa & ~w.runs_isa) {
@@ -149,12 +149,14 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
     o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, a.repeat};
     return o;
   }
+#if !defined(QUERN_NO_TUNING)
   if (const tuned_candidate* c = tuned ? find_candidate(*tuned, a, row) : nullptr)
     if (vary(p, w, c->as, o)) {
       o.verdict = QUERN_USABLE;
       o.measured_ns = double(c->median_ns), o.rank = static_cast<int>(c - tuned->candidate);
       return o;
     }
+#endif
   o.blocks = a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads));
   const uint64_t limit = workspace_limit(w);
   if (passes(o.blocks, limit)) {
@@ -186,7 +188,7 @@ int distance_of(const option& o, const quern_wish& wish) {
 // For a problem that leaves layouts open, what comes of the pair in those that suit it best; where none does, what
 // rules it out besides the layout.
 option in_best_layouts(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
-                       const resolved_wish& w, const tuned_row* tuned) {
+                       const resolved_wish& w, [[maybe_unused]] const tuned_row* tuned) {
   if (!has_any(p)) {
     option o = evaluate(p, a, row, backend, w, tuned);
     o.src_layout = p.src.layout, o.dst_layout = p.dst.layout;
@@ -358,9 +360,23 @@ struct refusal_tally {
   }
 };
 
-const tuned_row* look_up(const quern_problem& p, const resolved_wish& w, tuned_row& row) {
-  return !has_any(p) && find_tuned(p, w, row) ? &row : nullptr;
-}
+#if defined(QUERN_NO_TUNING)
+struct looked_up {
+  looked_up(const quern_problem&, const resolved_wish&) {}
+  const tuned_row* row() const { return nullptr; }
+};
+#else
+// What the wish's table has for a problem.
+class looked_up {
+ public:
+  looked_up(const quern_problem& p, const resolved_wish& w) : found_(!has_any(p) && find_tuned(p, w, row_)) {}
+  const tuned_row* row() const { return found_ ? &row_ : nullptr; }
+
+ private:
+  tuned_row row_;
+  bool found_;
+};
+#endif
 
 }  // namespace
 
@@ -423,8 +439,8 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
   best = {};
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
-  tuned_row row_of_table;
-  const tuned_row* const tuned = look_up(p, w, row_of_table);
+  const looked_up table(p, w);
+  const tuned_row* const tuned = table.row();
   option nearest = {};  // the refusal to name when nothing is left: of who came furthest
   refusal_tally tally;
   int refused = 0, furthest = -1;
@@ -520,8 +536,8 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   // the caller knows, so what sorts is remade from what every version has: verdict and time.
   char* const base = reinterpret_cast<char*>(out);
   const work common(p);
-  tuned_row row_of_table;
-  const tuned_row* const tuned = capacity ? look_up(p, w, row_of_table) : nullptr;
+  const looked_up table(p, w);
+  const tuned_row* const tuned = table.row();
   option best = {};
   size_t found = 0, kept = 0;
   size_t end_of[QUERN_UNAVAILABLE + 1] = {};  // of the candidates up to each verdict
@@ -568,8 +584,8 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
   if (const quern_status s = resolve(device, wish, w, error)) return s;
   const uint32_t size = capacity ? out->size : 0;
   if (const quern_status s = capacity ? check_out(size, error) : QUERN_OK) return s;
-  tuned_row row_of_table;
-  const tuned_row* const tuned = look_up(p, w, row_of_table);
+  const looked_up table(p, w);
+  const tuned_row* const tuned = table.row();
   constexpr size_t most = 64;  // each has less workspace than the one before it: blocks have few sizes
   option front[most];
   size_t kept = 0;

@@ -28,11 +28,11 @@ namespace {
 constexpr double hysteresis = 0.97;       // of the choice's time, which another must pass below
 constexpr double shortest_sample = 60e3;  // ns; shorter runs are repeated
 constexpr double behind = 1.5;            // times the best: not worth a second look
-constexpr int most_samples = 48, most_trials = 64;
+constexpr int most_samples = 48, most_entrants = 64, most_trials = 128;
 
 struct level_row {
   uint32_t milliseconds;
-  int most, each;     // options in all, and of one algorithm
+  int most, each;     // options beside those of the level below, and of one algorithm
   double ratio;       // of the best prediction, beyond which none is measured
   int samples;        // of who stays to the end
   int again;          // of the fastest with other blocks
@@ -42,7 +42,7 @@ constexpr level_row levels[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0},
                                 {60, 4, 2, 1.25, 9, 0, 0, 0, 0},
                                 {500, 14, 6, 1.6, 23, 0, 0, 0, 0},
                                 {3000, 24, 12, 3, 35, 2, 0, 1, 1},
-                                {20000, most_trials, most_trials, 1e30, 47, 4, 1, 2, 10}};
+                                {20000, most_entrants, most_entrants, 1e30, 47, 4, 1, 2, 10}};
 
 double now_ns() {
   timespec t;
@@ -109,18 +109,23 @@ struct random_floats {
   }
 };
 
-// The options that a level measures, by prediction; the best of each algorithm before second ones.
-int entrants(const quern_problem& p, const resolved_wish& w, const level_row& level, option* out) {
-  option all[most_trials];
-  const size_t usable = usable_options(p, w, all, most_trials);
+// The options that a level measures: those of the level below, then by prediction the best of each algorithm before
+// second ones.
+int entrants(const quern_problem& p, const resolved_wish& w, int32_t level, option* out) {
+  option all[most_entrants];
+  const int usable = static_cast<int>(usable_options(p, w, all, most_entrants));
+  bool in[most_entrants] = {};
   int count = 0;
-  for (int turn = 0; turn < level.each; ++turn)
-    for (size_t i = 0; i < usable && count < level.most; ++i) {
-      if (all[i].cost.ns > level.ratio * all[0].cost.ns) break;
-      int before = 0;
-      for (size_t j = 0; j < i; ++j) before += all[j].algorithm == all[i].algorithm;
-      if (before == turn) out[count++] = all[i];
-    }
+  for (int32_t l = QUERN_TUNE_FAST; l <= level; ++l) {
+    const int most = std::min(count + levels[l].most, most_entrants);
+    for (int turn = 0; turn < levels[l].each; ++turn)
+      for (int i = 0; i < usable && count < most; ++i) {
+        if (all[i].cost.ns > levels[l].ratio * all[0].cost.ns) break;
+        int before = 0;
+        for (int j = 0; j < i; ++j) before += all[j].algorithm == all[i].algorithm;
+        if (before == turn && !in[i]) out[count++] = all[i], in[i] = true;
+      }
+  }
   return count;
 }
 
@@ -148,8 +153,8 @@ class race {
 
   // QUERN_BUFFER, QUERN_CANCELLED, or QUERN_OK.
   quern_status run(const tuned_row* before, quern_error* error) {
-    option first[most_trials];
-    int count = entrants(p_, w_, level_, first);
+    option first[most_entrants];
+    int count = entrants(p_, w_, budget_.level, first);
     while (count > 1 && race_bytes(p_, level_, first, count) > memory_.left) --count;
     if (const uint64_t bytes = race_bytes(p_, level_, first, count); bytes > memory_.left)
       return fail(error, QUERN_BUFFER, "exec.workspace_bytes", static_cast<int64_t>(memory_.left),
@@ -272,8 +277,8 @@ class race {
     ++tuned_.launches;
   }
 
-  // Time of `runs` runs, each, after one that is not timed: what another left in the caches is no merit or fault of this
-  // one.  0 when the budget has no room for them.
+  // Time of `runs` runs, each, after one that is not timed: what another left in the caches is no merit or fault of
+  // this one.  0 when the budget has no room for them.
   double time(const trial& t, int runs, double expected_ns) {
     if (now_ns() + expected_ns * (runs + 1) > deadline_ ||
         (budget_.launches && tuned_.launches + static_cast<uint64_t>(runs) + 1 > budget_.launches)) {
@@ -471,10 +476,9 @@ quern_status quern_tune_workspace(const quern_device* device, const quern_proble
   resolved_wish w;
   quern_budget b;
   if (const quern_status s = prepare(device, problem, wish, budget, p, w, b, error)) return s;
-  option options[most_trials];
-  const level_row& level = levels[b.level];
-  const int count = entrants(p, w, level, options);
-  *bytes = count ? race_bytes(p, level, options, count) : 0;
+  option options[most_entrants];
+  const int count = entrants(p, w, b.level, options);
+  *bytes = count ? race_bytes(p, levels[b.level], options, count) : 0;
   return QUERN_OK;
 }
 
