@@ -17,6 +17,8 @@ set(QUERN_ISA_TABLE
   "neon|arm|aarch64|arm64|ARM64|$<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
   "neon|arm|armv7.*|armv8l|-mfpu=neon-vfpv4 $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
   "sm75|cuda|x86_64|AMD64|aarch64|--gpu 75 80 90 ptx80"
+  "sm80|cuda|x86_64|AMD64|aarch64|--gpu 80 90 ptx80"
+  "sm90a|cuda|x86_64|AMD64|aarch64|--gpu 90a"
 )
 
 set(QUERN_ISAS "all" CACHE STRING "instruction sets to build kernels for: all, or a list such as avx2;avx512 (ref is always built)")

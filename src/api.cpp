@@ -135,7 +135,8 @@ span span_of(const char* name, const void* p, uint64_t bytes) {
   return {name, begin, begin + static_cast<uintptr_t>(bytes)};
 }
 
-quern_status check_args(const quern_plan& plan, const quern_args& a, const quern_exec& e, quern_error* error) {
+quern_status check_args(const quern_plan& plan, const kernel& row, const quern_args& a, const quern_exec& e,
+                        quern_error* error) {
   const quern_problem& p = plan.problem;
   const uint64_t element = static_cast<uint64_t>(type_bytes(p.dst.type));
   const uint64_t channels = static_cast<uint64_t>(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]);
@@ -148,7 +149,7 @@ quern_status check_args(const quern_plan& plan, const quern_args& a, const quern
     bool wanted;
   };
   const operand operands[] = {
-      {"args.src", a.src, bytes(p.src), element, true},
+      {"args.src", a.src, bytes(p.src), std::max<uint64_t>(element, row.src_align), true},
       {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
       {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
       {"args.scale", a.scale, channels * element, element, p.epilogue.scale != 0},
@@ -308,7 +309,7 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
                 "the plan was made for a GPU that was given as a value; to run it, make it with a device");
   if (const quern_status s = take_exec(exec, e, error, state.device)) return s;
   if (empty(plan->problem)) return QUERN_OK;
-  if (const quern_status s = check_args(*plan, a, e, error)) return s;
+  if (const quern_status s = check_args(*plan, *state.row, a, e, error)) return s;
   if (state.device) {
     const char* packed = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
     return state.algorithm->launch(

@@ -134,7 +134,7 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
     o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
     return o;
   }
-  if (row.capability > w.machine.gpu.capability) {
+  if (row.capability_alone ? row.capability != w.machine.gpu.capability : row.capability > w.machine.gpu.capability) {
     o.verdict = QUERN_UNAVAILABLE;
     o.why = {QUERN_REASON_ISA, "gpu.capability", w.machine.gpu.capability, row.capability};
     return o;

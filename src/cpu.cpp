@@ -191,6 +191,12 @@ double gpu_flops_a_ns(const quern_gpu& gpu) {
   return 2e-3 * lanes * gpu.multiprocessors * gpu.clock_mhz;
 }
 
+double gpu_tf32_lanes(const quern_gpu& gpu) {
+  // What came after 8.0 and is no server's has a quarter; 9.0 has twice as much for instructions of four warps.
+  const uint32_t c = gpu.capability;
+  return c < 80 ? 0 : c <= 80 || c == 90 || (c >= 100 && c < 110) ? 512 : 128;
+}
+
 }  // namespace quern
 
 using namespace quern;

@@ -146,6 +146,13 @@ quern_status load_kernel(const quern_device& device, const kernel& row, void*& f
   return QUERN_OK;
 }
 
+quern_status encode_im2col(const launching& l, void* map, const im2col_map& m) {
+  const cuda_driver& driver = l.device.driver;
+  const int code = driver.encode_im2col(map, m.type, 4, const_cast<void*>(m.src), m.size, m.stride, m.lower, m.upper,
+                                        m.channels, m.pixels, m.step, 0, cuda_map_swizzle_128, cuda_map_promote_256, 0);
+  return code ? driver_fails(driver, code, "cuTensorMapEncodeIm2col", l.error) : QUERN_OK;
+}
+
 quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters) {
   const cuda_driver& driver = l.device.driver;
   const in_context inside(driver, l.device.context);

@@ -28,6 +28,18 @@ quern_status check_device(const quern_device*, quern_error*);
 // The row's function; loads its fat binary when it isn't yet.
 quern_status load_kernel(const quern_device&, const kernel& row, void*& function, quern_error*);
 
+// A window over an image n h w c: where the first pixels of windows begin and end beside it, and their distance.
+struct im2col_map {
+  int type;
+  const void* src;
+  const uint64_t* size;    // c w h n
+  const uint64_t* stride;  // bytes: w h n
+  const int *lower, *upper;
+  uint32_t channels, pixels;  // of one copy
+  const uint32_t* step;
+};
+quern_status encode_im2col(const launching&, void* map, const im2col_map&);
+
 // Puts one kernel on the stream, which gets `parameters` by value.
 quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks, const void* parameters);
 

@@ -24,7 +24,8 @@ constexpr const char* names[] = {"cuInit",
                                  "cuModuleGetFunction",
                                  "cuFuncGetAttribute",
                                  "cuFuncSetAttribute",
-                                 "cuLaunchKernel"};
+                                 "cuLaunchKernel",
+                                 "cuTensorMapEncodeIm2col"};
 static_assert(sizeof names / sizeof names[0] * sizeof(void*) == sizeof(cuda_driver), "in the order of its members");
 
 }  // namespace

@@ -26,6 +26,10 @@ struct cuda_driver {
   int (*set_function_attribute)(void* function, int attribute, int value);
   int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                 unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra);
+  // A map by which the copy engine of capability 9.0 finds pixels of a window, n of them by some channels.
+  int (*encode_im2col)(void* map, int type, uint32_t rank, void* address, const uint64_t* size, const uint64_t* stride,
+                       const int* lower, const int* upper, uint32_t channels, uint32_t pixels, const uint32_t* step,
+                       int interleave, int swizzle, int promotion, int fill);
 };
 
 // CUdevice_attribute and CUfunction_attribute.
@@ -40,6 +44,12 @@ enum {
   cuda_shared_bytes = 97,          // that a block can ask for
   cuda_function_local_bytes = 3,   // of a thread
   cuda_function_shared_bytes = 8,  // dynamic ones that it may be launched with
+};
+// CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion.
+enum {
+  cuda_map_f32 = 7,
+  cuda_map_swizzle_128 = 3,
+  cuda_map_promote_256 = 3,
 };
 
 // From the system's libcuda.so.1, and initialised.

@@ -11,14 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// QUERN_INLINE: always inlined, and a GPU's too where nvcc compiles.
-#if defined(__CUDACC__)
+// QUERN_INLINE: always inlined, and a GPU's too where nvcc compiles.  A test that runs a GPU's source on the CPU
+// has its own of these.
+#if defined(QUERN_INLINE)
+#elif defined(__CUDACC__)
 #define QUERN_INLINE __host__ __device__ __forceinline__
 #else
 #define QUERN_INLINE [[gnu::always_inline]] inline
 #endif
 
-#if defined(__CUDACC__)
+#if defined(QUERN_UNROLL)
+#define QUERN_ROLL
+#elif defined(__CUDACC__)
 #define QUERN_UNROLL _Pragma("unroll")
 #define QUERN_ROLL _Pragma("unroll 1")
 #elif defined(__clang__)
@@ -256,7 +260,8 @@ struct winograd_output_f32 {
 // A kernel of a GPU takes one struct by value, which the header beside it in src/cuda/ defines:
 //
 //   reference_cuda    cuda/reference.h
-//   implicit_f32      cuda/implicit_f32.h
+//   implicit_f32      cuda/implicit_f32.h; tensor_f32 too
+//   tma_f32           cuda/tma_f32.h
 
 // ---- The row ----------------------------------------------------------------------------------
 
@@ -270,7 +275,9 @@ enum class kind : uint8_t {
   grouped_f32,
   grouped_planes_f32,
   reference_cuda,
-  implicit_f32
+  implicit_f32,
+  tensor_f32,
+  tma_f32
 };
 
 // How a kernel of kind implicit_f32 finds what it reads.
@@ -308,9 +315,11 @@ struct kernel {
 
   // CUDA: an entry of the row's name in the file's fat binary.
   const unsigned char* image = nullptr;
-  uint32_t capability = 0;    // least compute capability, 10 * major + minor
-  uint32_t threads = 0;       // of a block
-  uint32_t shared_bytes = 0;  // dynamic shared memory of a block
+  uint32_t capability = 0;        // least compute capability, 10 * major + minor
+  bool capability_alone = false;  // no other has its instructions
+  uint32_t src_align = 1;         // bytes that src must be aligned to
+  uint32_t threads = 0;           // of a block
+  uint32_t shared_bytes = 0;      // dynamic shared memory of a block
   index_scheme index = index_scheme::increments;
 };
 

@@ -27,5 +27,7 @@ machine machine_of(const quern_gpu&);
 
 // f32 multiply-adds of all multiprocessors, counted as two: the peak, per nanosecond.
 double gpu_flops_a_ns(const quern_gpu&);
+// TF32 multiply-adds of a multiprocessor in a clock, by instructions of one warp.
+double gpu_tf32_lanes(const quern_gpu&);
 
 }  // namespace quern

@@ -72,6 +72,8 @@ const char* kind_name(kind k) {
     case kind::grouped_planes_f32: return "grouped_planes_f32";
     case kind::reference_cuda: return "reference_cuda";
     case kind::implicit_f32: return "implicit_f32";
+    case kind::tensor_f32: return "tensor_f32";
+    case kind::tma_f32: return "tma_f32";
   }
   return "unknown";
 }

@@ -225,4 +225,9 @@ inline testing::AssertionResult agree_in_bits(const quern_problem& p, const solu
   return agree(p, want, got, [](float a, float b, size_t) { return same_bits(a, b); });
 }
 
+// Within the rounding of sums of numbers around one.
+inline testing::AssertionResult agree_closely(const quern_problem& p, const solution& want, const solution& got) {
+  return agree(p, want, got, [](float a, float b, size_t) { return std::abs(a - b) <= 1e-4f * (1 + std::abs(a)); });
+}
+
 }  // namespace quern::test

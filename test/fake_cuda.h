@@ -12,6 +12,7 @@
 
 #include "cuda/implicit_f32.h"
 #include "cuda/reference.h"
+#include "cuda/tma_f32.h"
 #include "cuda_device.h"
 #include "registry.h"
 
@@ -27,6 +28,31 @@ struct fake_gpu {
 
 inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on
 inline thread_local void* current_context = nullptr;
+
+// A step of a warp on tensor cores: operands and sums of its lanes as the instruction 16 x 8 x 8 has them, of the
+// first pixels and channels.
+template <class Tile>
+void multiply_step(Tile* lane, int pixels, int channels) {
+  for (int k = 0; k < Tile::bk; k += 8) {
+    implicit_pixels p[32];
+    for (int i = 0; i < 32; ++i) lane[i].load_pixels(p[i], k);
+    for (int j = 0; 8 * j < channels; ++j) {
+      implicit_weights q[32];
+      for (int i = 0; i < 32; ++i) lane[i].load_weights(q[i], k, j);
+      for (int i = 0; i < 32; ++i)
+        for (int e = 0; e < 8 && e / 4 * 16 < pixels; ++e) {
+          const int row = i / 4 + e / 2 % 2 * 8, column = i % 4 * 2 + e % 2;
+          float small = 0, large = 0;
+          for (int s = 0; s < 8; ++s) {
+            const tf32_pair x = p[row % 8 * 4 + s % 4].x[e / 4][row / 8 + s / 4 * 2],
+                            w = q[column * 4 + s % 4].w[s / 4];
+            small += x.low * w.high + x.high * w.low, large += x.high * w.high;
+          }
+          lane[i].sum[j][e] += small + large;
+        }
+    }
+  }
+}
 
 // Blocks one after the other, threads in turn between barriers, shared memory full of NaN.
 template <class Tile>
@@ -44,7 +70,19 @@ void run_tiles(const implicit_f32& a, const implicit_tap* taps, unsigned blocks)
     all([](Tile& t) { t.load(); });
     for (int32_t i = 0; i < a.steps; ++i) {
       all([](Tile& t) { t.load(); });
-      all([](Tile& t) { t.multiply(); });
+      for (int warp = 0; warp < Tile::warps; ++warp) {
+        Tile* const lane = &threads[static_cast<size_t>(32 * warp)];
+        const int pixels = a.out.pixels - lane->place().pixel - warp % (Tile::bm / 32) * 32;
+        const int channels = std::min(64, a.out.k - lane->place().channel - warp / (Tile::bm / 32) * 64);
+        const bool idle = pixels <= 0 || channels <= 0;
+        if constexpr (Tile::tensor) {
+          if (!idle) multiply_step(lane, pixels, channels);
+        } else if (!idle) {
+          for (int k = 0; k < 32; ++k) lane[k].multiply();
+          continue;
+        }
+        for (int k = 0; k < 32; ++k) lane[k].next_stage();
+      }
     }
     all([](Tile& t) { t.find_places(); });
     for (int half = 0; half < 2; ++half) {
@@ -52,6 +90,105 @@ void run_tiles(const implicit_f32& a, const implicit_tap* taps, unsigned blocks)
       all([=](Tile& t) { t.finish(half); });
     }
   }
+}
+
+// The copy engine: what cuTensorMapEncodeIm2col was told, and a copy by it.
+struct fake_map {
+  const char* src;
+  uint64_t size[4], stride[3];
+  int lower[2], upper[2];
+  uint32_t channels, pixels, step[2];
+
+  void copy(float* to, tma_request r) const {
+    for (int32_t i = 0; i < static_cast<int32_t>(pixels); ++i) {
+      const int64_t w = r.w + r.tap_w, h = r.h + r.tap_h;
+      for (int32_t j = 0; j < static_cast<int32_t>(channels); ++j) {
+        const bool inside = in(r.c + j, 0) && in(w, 1) && in(h, 2) && in(r.n, 3);
+        const char* from =
+            src + (inside ? w * int64_t(stride[0]) + h * int64_t(stride[1]) + r.n * int64_t(stride[2]) : 0);
+        to[tma_swizzled(i, j)] = inside ? reinterpret_cast<const float*>(from)[r.c + j] : 0;
+      }
+      r.w += int32_t(step[0]);
+      if (r.w < int64_t(size[1]) + upper[0]) continue;
+      r.w = lower[0], r.h += int32_t(step[1]);
+      if (r.h < int64_t(size[2]) + upper[1]) continue;
+      r.h = lower[1], ++r.n;
+    }
+  }
+
+ private:
+  bool in(int64_t at, int axis) const { return at >= 0 && at < int64_t(size[axis]); }
+};
+static_assert(sizeof(fake_map) <= sizeof(tensor_map));
+
+// part[16 x columns] += a warp's pixels x weights, of one stage: element by element as the instruction's operands
+// are laid out.  Small integers have no low part: nothing is added then.
+template <class Tile>
+void multiply_stage(float* part, const typename Tile::fragments* x, bool low, const float* weights, int columns) {
+  const auto is_zero = [](float v) { return v == 0; };
+  if (low && std::all_of(x, x + 32, [&](const auto& f) { return std::all_of(f.low[0], f.low[0] + 16, is_zero); }))
+    return;
+  for (int k = 0; k < Tile::bk; ++k) {
+    float line[Tile::bn];
+    for (int column = 0; column < columns; ++column) line[column] = weights[tma_swizzled(column, k)];
+    for (int row = 0; row < 16; ++row) {
+      const auto& lane = x[row % 8 * 4 + k % 4];
+      const float a = (low ? lane.low : lane.high)[k / 8][row / 8 + k % 8 / 4 * 2];
+      for (int column = 0; column < columns; ++column) part[row * Tile::bn + column] += a * line[column];
+    }
+  }
+}
+
+template <class Tile>
+void run_tma_tile(const tma_conv& a, int32_t tile) {
+  const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+  const int warps = 4 * Tile::groups, used = std::min(Tile::bn, a.out.k - place.channel);
+  std::vector<four_floats> memory(Tile::shared_bytes / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  float* const shared = memory[0].v;
+  std::vector<float> sum(static_cast<size_t>(Tile::bm * Tile::bn)), part(16 * Tile::bn);
+  const float* weights = reinterpret_cast<const float*>(a.weights + place.group * a.weights_group) +
+                         int64_t{place.panel} * a.blocks * Tile::weight_floats;
+  fake_map map;
+  memcpy(&map, &a.src, sizeof map);
+  tma_walk walk(a, place);
+  for (int32_t i = 0; i < a.blocks; ++i, walk.advance(Tile::bk), weights += Tile::weight_floats) {
+    map.copy(shared, walk.now);
+    const bool whole =
+        std::all_of(weights + Tile::weight_floats / 2, weights + Tile::weight_floats, [](float v) { return v == 0; });
+    for (int warp = 0; warp < warps && place.pixel + 16 * warp < a.out.pixels; ++warp) {
+      typename Tile::fragments x[32];
+      for (int lane = 0; lane < 32; ++lane) x[lane].load(shared, 32 * warp + lane), x[lane].split();
+      std::fill(part.begin(), part.end(), 0.0f);
+      multiply_stage<Tile>(part.data(), x, true, weights, used);
+      if (!whole) multiply_stage<Tile>(part.data(), x, false, weights + Tile::weight_floats / 2, used);
+      multiply_stage<Tile>(part.data(), x, false, weights, used);
+      for (int k = 0; k < 16 * Tile::bn; ++k) sum[16 * warp * Tile::bn + k] += part[k];
+    }
+  }
+  const auto all = [&](auto f) {
+    for (int thread = 0; thread < 32 * warps; ++thread) f(Tile::output(a, shared, thread), thread);
+  };
+  all([&](auto out, int thread) { out.find_places(place.pixel + thread / 32 * 16); });
+  for (int32_t i = 0; i < Tile::bn / 32; ++i) {
+    all([&](auto out, int thread) {
+      float own[16];
+      for (int k = 0; k < 16; ++k) {
+        const int row = thread / 128 * 64 + tma_row(thread, k / 2 % 2);
+        own[k] = sum[row * Tile::bn + 32 * i + k / 4 * 8 + tma_column(thread, k % 2)];
+      }
+      Tile::stage_out(out, own, thread);
+    });
+    all([&](auto out, int) { out.finish(place.group, place.channel + 32 * i); });
+  }
+}
+
+template <class Tile>
+void run_tma(const kernel& row, const char* name, unsigned blocks, void** parameters) {
+  if (std::string("tma_f32_") + name + "_sm90a" != row.name) return;
+  const auto& a = *static_cast<const tma_conv*>(parameters[0]);
+  for (unsigned block = 0; block < blocks; ++block)
+    for (int32_t tile = int32_t(block); tile < a.tiles; tile += int32_t(blocks)) run_tma_tile<Tile>(a, tile);
 }
 
 inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
@@ -62,6 +199,18 @@ inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
       for (int64_t i = thread; i < r.elements; i += all) reference_output(r, i);
     return;
   }
+  const auto tensor = [&](const char* name, auto run) {
+    if (std::string("tensor_f32_") + name + "_sm80" == row.name)
+      run(*static_cast<const implicit_f32*>(parameters[0]), nullptr, blocks);
+  };
+  tensor("128x128", run_tiles<tensor_128x128>);
+  tensor("128x64", run_tiles<tensor_128x64>);
+  tensor("64x64", run_tiles<tensor_64x64>);
+  tensor("128x64_any", run_tiles<tensor_128x64_any>);
+  tensor("64x64_any", run_tiles<tensor_64x64_any>);
+  run_tma<tma_f32_128x128>(row, "128x128", blocks, parameters);
+  run_tma<tma_f32_192x64>(row, "192x64", blocks, parameters);
+  run_tma<tma_f32_128x64>(row, "128x64", blocks, parameters);
   const auto tiles = [&](const char* name, auto run, const implicit_tap* taps = nullptr) {
     if (std::string("implicit_f32_") + name + "_sm75" == row.name)
       run(*static_cast<const implicit_f32*>(parameters[0]), taps, blocks);
@@ -120,6 +269,22 @@ inline cuda_driver fake_driver() {
   };
   d.function_attribute = [](int* value, int, void*) { return ++fake->others, *value = 0, 0; };
   d.set_function_attribute = [](void*, int, int) { return ++fake->others, 0; };
+  d.encode_im2col = [](void* map, int, uint32_t rank, void* src, const uint64_t* size, const uint64_t* stride,
+                       const int* lower, const int* upper, uint32_t channels, uint32_t pixels, const uint32_t* step,
+                       int, int, int, int) {
+    fake_map m = {static_cast<const char*>(src), {},       {},     {lower[0], lower[1]},
+                  {upper[0], upper[1]},          channels, pixels, {step[1], step[2]}};
+    std::copy_n(size, 4, m.size), std::copy_n(stride, 3, m.stride);
+    memcpy(map, &m, sizeof m);
+    // What the driver checks, too.
+    bool fits = rank == 4 && reinterpret_cast<uintptr_t>(src) % 16 == 0 && channels * 4 <= 128 && pixels <= 256;
+    for (int i = 0; i < 4; ++i)
+      fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && step[i] > 0 && step[i] <= 8;
+    for (int i = 0; i < 3; ++i) fits = fits && stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
+    for (int i = 0; i < 2; ++i)
+      fits = fits && lower[i] >= -128 && lower[i] <= 127 && upper[i] >= -128 && upper[i] <= 127;
+    return fits ? 0 : 1;
+  };
   d.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                 unsigned threads_z, unsigned shared_bytes, void* stream, void** parameters, void** extra) {
     const kernel& row = *static_cast<const kernel*>(function);

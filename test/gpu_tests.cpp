@@ -84,12 +84,20 @@ class Gpu : public testing::Test {
     return s;
   }
 
+  // Those that can run here; kernels of one capability alone have no PTX.
+  std::vector<quern_candidate> usable(const quern_problem& p, const char* asked = nullptr) {
+    std::vector<quern_candidate> list = all_candidates(p, asked, device);
+    std::erase_if(list, [](const quern_candidate& c) {
+      return c.verdict > QUERN_USABLE || (getenv("CUDA_FORCE_PTX_JIT") && strstr(c.kernel, "_sm90a"));
+    });
+    return list;
+  }
+
   // Every usable candidate, the reference too.
   testing::AssertionResult all_agree(const quern_problem& p, const operands& in, bool graph) {
     const solution want = solve(p, in, "reference", nullptr);
     for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
-      for (const quern_candidate& c : all_candidates(p, asked, device)) {
-        if (c.verdict > QUERN_USABLE) continue;
+      for (const quern_candidate& c : usable(p, asked)) {
         reached.insert(c.kernel);
         if (auto same = agree(p, want, solve_there(p, in, c, graph)); !same) return same;
       }
@@ -127,7 +135,7 @@ TEST_F(Gpu, RandomProblems) {
   }
 }
 
-// Random numbers and every activation: the bits of the CPU's kernels.
+// Random numbers and every activation: the bits of the CPU's kernels, or close to them.
 TEST_F(Gpu, BitsOfTheCpu) {
   if (!can_run(QUERN_ISA_AVX2)) GTEST_SKIP() << "no kernel of this CPU to compare with";
   for (const quern_layout layout : layouts)
@@ -143,9 +151,42 @@ TEST_F(Gpu, BitsOfTheCpu) {
       const operands in(
           p, edge::back, [&] { return d.uniform(-2, 2); }, [&] { return d.uniform(-1, 1); });
       const solution want = solve(p, in, "conv_im2col", nullptr);
-      for (const quern_candidate& c : all_candidates(p, nullptr, device)) {
-        if (c.verdict > QUERN_USABLE) continue;
-        ASSERT_TRUE(agree_in_bits(p, want, solve_there(p, in, c, false)));
+      for (const quern_candidate& c : usable(p)) {
+        const solution got = solve_there(p, in, c, false);
+        ASSERT_TRUE(c.repeat >= QUERN_REPEAT_ISA ? agree_in_bits(p, want, got) : agree_closely(p, want, got));
+      }
+    }
+}
+
+// Relative L2 errors: whatever states class F32 is no worse than a chain of multiply-adds, which conv_implicit is.
+TEST_F(Gpu, ErrorsOfClassF32) {
+  for (const int64_t channels : {8, 64, 256, 512})
+    for (const int64_t filter : {1, 3}) {
+      quern_problem p = conv(QUERN_NHWC, 1, channels, 12, 64, filter);
+      p.accuracy = QUERN_ACCURACY_F32;
+      p = completed(p);
+      dice d(static_cast<uint32_t>(channels + filter));
+      std::normal_distribution<float> normal;
+      const operands in(
+          p, edge::back, [&] { return normal(d.engine()); }, [] { return 0.0f; });
+      const solution want = solve(p, in, "reference", nullptr);
+      double chain = 0;
+      std::vector<quern_candidate> all = usable(p);
+      std::stable_partition(all.begin(), all.end(),
+                            [](const auto& c) { return strcmp(c.algorithm, "conv_implicit") == 0; });
+      for (const quern_candidate& c : all) {
+        if (c.accuracy > QUERN_ACCURACY_F32) continue;
+        const solution got = solve_there(p, in, c, false);
+        ASSERT_EQ(got.failure, "");
+        double error = 0, norm = 0;
+        for (size_t i = 0; i < want.dst.size(); ++i) {
+          const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
+          error += (is - must) * (is - must), norm += must * must;
+        }
+        error = std::sqrt(error / norm);
+        if (chain == 0) chain = error;
+        printf("%4d products: %.2e %s\n", static_cast<int>(sum_length(p)), error, c.kernel);
+        EXPECT_LE(error, 1.3 * chain) << c.kernel << "\n" << text(p);
       }
     }
 }

@@ -206,9 +206,11 @@ enum {
  *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
- * Padding adds nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar and conv_implicit multiply
- * its zeros, so there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the
- * tap out: the property "pads" of wish.deny. */
+ * Padding adds nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_implicit,
+ * conv_tensor and conv_tma multiply its zeros, so there an infinite or NaN weight beside padding gives NaN, where the
+ * other algorithms leave the tap out: the property "pads" of wish.deny.  In conv_tensor and conv_tma, which split each
+ * f32 in two, an infinite or NaN input or weight makes every output that meets it infinite or NaN, but which of the two
+ * is not said; what is within 2^-12 of the largest float counts as infinite. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
@@ -329,7 +331,8 @@ typedef struct quern_gpu {
  * then launches kernels and nothing else: no allocation, no synchronisation, no other stream; so it can
  * be captured in a CUDA graph.  It needs no context to be current and leaves the current one as it was.
  * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
- * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob. */
+ * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob.  src must be aligned
+ * to 16 bytes where the plan is conv_tma's (wish.deny keeps it away). */
 QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
 
 /* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what

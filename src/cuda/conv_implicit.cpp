@@ -7,15 +7,16 @@
 //     for 16 elements of (tap, c)
 //       pixels and weights into shared memory, stages ahead
 //       row's kernel                                               sums in registers, then the epilogue
+#include "cuda/conv_implicit.h"
+
 #include <math.h>
 
+#include "cuda/drive.h"
 #include "cuda/implicit_f32.h"
-#include "cuda_device.h"
-#include "driver.h"
 #include "problem.h"
 #include "weights.h"
 
-namespace quern {
+namespace quern::implicit_driver {
 namespace {
 
 constexpr int64_t most_launches = 64;
@@ -33,6 +34,8 @@ double reach(const geometry& g) {
            std::max(1.0, double(g.src[2 + i]));
   return sum + double(g.c * g.groups) * double(g.src[1]);
 }
+
+}  // namespace
 
 refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
@@ -64,10 +67,14 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   return {};
 }
 
+namespace {
+
 // Tiles of all groups in a phase, of n images.
 int64_t tiles(const geometry& g, const kernel& row, const phase& ph) {
   return up(g.n * ph.outputs(), row.mr) * up(g.k, row.nr) * g.groups;
 }
+
+}  // namespace
 
 blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t) {
   const geometry g = geometry_of(p);
@@ -79,25 +86,30 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking&, const machine& m) {
   const geometry g = geometry_of(p);
-  // A multiprocessor's clocks for a tile: 16 elements of (tap, c), and what comes before and after.
-  const double lanes = gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
+  // A multiprocessor's clocks for a tile: 16 elements of (tap, c), and what comes before and after.  On tensor cores
+  // smaller tiles, of which several run at once, are no slower; each number split by itself costs more than they gain.
+  const bool tensor = row.kind == kind::tensor_f32;
   const double area = double(row.mr) * row.nr;
-  const double slower = (row.vector == 1 ? 1.3 : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
-                        (area < 128 * 64    ? 1.15
+  const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * 0.98 / 3
+                              : gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
+  const double slower = (row.vector == 1 ? tensor ? 2.1 : 1.3 : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
+                        (tensor             ? area < 128 * 128 ? 1 : 1.08
+                         : area < 128 * 64  ? 1.15
                          : area < 128 * 128 ? 1.07
                                             : 1);
   double ns = 0, flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
+    if (ph.outputs() == 0) continue;
     const double count = double(tiles(g, row, ph)), depth = double(up(ph.taps() * g.c, 16) * 16);
     const double waves = ceil(count / m.gpu.multiprocessors);
-    const double clocks = waves * area * (depth * slower / 0.9 + 24) / lanes + 3000;
+    // Few warps on a multiprocessor wait for each other's loads.
+    const double warps = std::min(waves * row.threads / 32, tensor ? 8.0 : 16.0);
+    const double clocks = waves * area * (depth * slower / 0.78 * (1 + 2 / warps) + 24) / lanes + 3000;
     ns += 2000 + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * count * area * depth;
   }
-  const double bytes = 4 * (double(g.n * g.groups) * (double(g.c) * double(g.in[0] * g.in[1] * g.in[2]) +
-                                                      double(g.k) * double(g.out[0] * g.out[1] * g.out[2])));
-  return {std::max(ns, 2000 + bytes / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
+  return {std::max(ns, 2000 + tensor_bytes(g) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -105,16 +117,13 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   pack_panels(panels_of(g, j.row), first, count, static_cast<const float*>(weights), reinterpret_cast<float*>(payload));
 }
 
+namespace {
+
 implicit_axis axis_of(const axis& a) {
-  return {int32_t(a.out_count), int32_t(a.taps),    int32_t(a.in_begin),
-          int32_t(a.in_step),   int32_t(a.in_size), int32_t(a.tap_step)};
+  return {int32_t(a.taps), int32_t(a.in_begin), int32_t(a.in_step), int32_t(a.in_size), int32_t(a.tap_step)};
 }
 
-// Whether chunks of four channels of all pixels are aligned to 16 bytes.
-bool in_chunks(const void* p, const int64_t* stride) {
-  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride[0] % 4 == 0 && stride[1] == 1 && stride[2] % 4 == 0 &&
-         stride[3] % 4 == 0 && stride[4] % 4 == 0;
-}
+}  // namespace
 
 quern_status launch(const job& j, const launching& l) {
   const geometry g = geometry_of(j.problem);
@@ -122,40 +131,28 @@ quern_status launch(const job& j, const launching& l) {
   const kernel& row = j.row;
   implicit_f32_table t = {};
   implicit_f32& a = t.problem;
-  a.c = int32_t(std::max<int64_t>(g.c, 1)), a.k = int32_t(g.k);
+  a.c = int32_t(std::max<int64_t>(g.c, 1));
   a.channel_tiles = int32_t(up(g.k, row.nr));
   std::copy_n(g.src, 5, a.src_stride);
   a.src_channel = int32_t(g.src[1]);
   a.src = static_cast<const float*>(l.args.src);
   a.src_vector = in_chunks(a.src, g.src) && g.c % 4 == 0;
   a.weights_group = int32_t(panels.phase(1, 0));
-  a.epilogue = epilogue_of(j.problem, l.args);
   int64_t before = 0;
   for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
     const phase ph = phase_of(g, f);
     if (ph.outputs() == 0) continue;
     const axis* axes[] = {&ph.d, &ph.h, &ph.w};
-    int64_t step[3], to = 0, from = 0;
-    for (int i = 0; i < 3; ++i) {
-      a.axis[i] = axis_of(*axes[i]);
-      step[i] = axes[i]->tap_step * g.src[2 + i];
-      a.dst_stride[2 + i] = axes[i]->out_step * g.dst[2 + i];
-      a.residual_stride[2 + i] = axes[i]->out_step * g.residual[2 + i];
-      to += axes[i]->out_begin * g.dst[2 + i], from += axes[i]->out_begin * g.residual[2 + i];
-    }
-    std::copy_n(g.dst, 2, a.dst_stride), std::copy_n(g.residual, 2, a.residual_stride);
+    int64_t step[3];
+    for (int i = 0; i < 3; ++i) a.axis[i] = axis_of(*axes[i]), step[i] = axes[i]->tap_step * g.src[2 + i];
     a.next_tap[2] = int32_t(step[2] - g.c * g.src[1]);
     a.next_tap[1] = int32_t(step[1] - ph.w.taps * step[2]);
     a.next_tap[0] = int32_t(step[0] - ph.h.taps * step[1]);
-    a.pixels = int32_t(g.n * ph.outputs());
-    a.pixel_tiles = int32_t(up(a.pixels, row.mr));
+    a.out = output_of(j, g, ph, l.args);
+    a.pixel_tiles = int32_t(up(a.out.pixels, row.mr));
     a.depth = int32_t(ph.taps() * g.c), a.steps = int32_t(up(a.depth, 16));
     a.weights = reinterpret_cast<const float*>(l.packed) + panels.phase(0, before);
     a.weights_panel = int32_t(panels.panel(1, ph.taps()));
-    a.dst = static_cast<float*>(l.args.dst) + to;
-    a.residual = a.epilogue.residual ? static_cast<const float*>(l.args.residual) + from : nullptr;
-    a.dst_vector =
-        in_chunks(a.dst, a.dst_stride) && g.k % 4 == 0 && (!a.residual || in_chunks(a.residual, a.residual_stride));
     if (row.index == index_scheme::table)
       for (int64_t i = 0; i < ph.taps(); ++i) {
         const int64_t s = i % ph.w.taps, r = i / ph.w.taps % ph.h.taps, d = i / ph.w.taps / ph.h.taps;
@@ -168,11 +165,12 @@ quern_status launch(const job& j, const launching& l) {
   return QUERN_OK;
 }
 
-}  // namespace
-}  // namespace quern
+}  // namespace quern::implicit_driver
+
+namespace d = quern::implicit_driver;
 
 QUERN_ALGORITHM(conv_implicit, .about = "implicit GEMM on a GPU: any layout, window and groups",
                 .drives = kind::implicit_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
-                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound, .pack = pack,
-                .launch = launch)
+                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = d::refuse,
+                .choose_blocks = d::choose_blocks, .predict = d::predict, .error_bound = quern::chain_bound,
+                .pack = d::pack, .launch = d::launch)

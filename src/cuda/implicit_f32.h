@@ -9,7 +9,7 @@
 // A sum is one chain of fused multiply-adds in the order (tap t r s, c), as on the CPU: the same bits, unless a
 // weight beside padding is infinite or NaN, as padding is multiplied here.
 //
-// Each warp owns 32 pixels x 64 channels, each thread 8 x 8 of them; 16 elements of (tap, c) are a step.  Three
+// Each warp owns 32 pixels x 64 channels, each thread 64 of their sums; 16 elements of (tap, c) are a step.  Three
 // stages of shared memory are filled by cp.async ahead of use.  Pixels lie there as rows of 16 + 4 floats: no two
 // of the rows that are read together, or written in chunks of 16 bytes together, meet in a bank.  What is needed
 // once a step lies in shared memory too, as 128 registers, 64 of them sums, are what two large blocks leave each other.
@@ -21,33 +21,31 @@
 // (cuDNN's and CUTLASS's names for the first two are "precomputed" or "optimized", and "analytic".)
 #pragma once
 
-#include "cuda/epilogue_cuda.h"
+#include "cuda/output.h"
+#include "cuda/tf32.h"
 
 namespace quern {
 namespace {
 
 // One axis of one phase: geometry.h.
 struct implicit_axis {
-  int32_t outputs, taps, in_begin, in_step, in_size, tap_step;
+  int32_t taps, in_begin, in_step, in_size, tap_step;
 };
 
 // By value in the kernel's parameters: one phase of a problem.
 struct implicit_f32 {
   implicit_axis axis[3];
-  int32_t pixels, c, k;  // c and k of a group; c not 0, even where there is nothing to sum
+  int32_t c;             // of a group; not 0, even where there is nothing to sum
   int32_t depth, steps;  // taps * c, and that over 16
   int32_t pixel_tiles, channel_tiles;
-  bool src_vector, dst_vector;                // chunks of four channels are aligned to 16 bytes
-  int64_t src_stride[5];                      // n c d h w
-  int64_t dst_stride[5], residual_stride[5];  // from output to output of the phase
-  int32_t src_channel;                        // from channel to channel of src, as in src_stride
-  int32_t next_tap[3];                        // from behind the last of what moves faster to the next t, r, s
+  bool src_vector;        // chunks of four channels are aligned to 16 bytes
+  int64_t src_stride[5];  // n c d h w
+  int32_t src_channel;    // from channel to channel of src, as in src_stride
+  int32_t next_tap[3];    // from behind the last of what moves faster to the next t, r, s
   const float* src;
   const float* weights;  // panels of weights.h
-  float* dst;
-  const float* residual;
   int32_t weights_group, weights_panel;
-  epilogue_f32 epilogue;
+  gpu_output out;
 };
 
 // A tap in the order t r s, for kernels that look up: the element that it reads, from the first tap's.
@@ -61,15 +59,6 @@ struct implicit_f32_table {
 };
 
 // ---- Shared memory ------------------------------------------------------------------------------------------
-
-struct alignas(16) four_floats {
-  float v[4];
-};
-struct alignas(8) two_floats {
-  float v[2];
-};
-
-QUERN_INLINE four_floats load_four(const float* p) { return *reinterpret_cast<const four_floats*>(p); }
 
 // Asynchronous where the GPU can; zero when `there` is false, without reading.
 template <int Bytes>
@@ -129,7 +118,7 @@ struct implicit_counters {
 
 template <index_scheme Scheme>
 QUERN_INLINE implicit_pixel implicit_pixel_at(const implicit_f32& a, int32_t group, int32_t pixel) {
-  if (pixel >= a.pixels) {
+  if (pixel >= a.out.pixels) {
     const int32_t nowhere = Scheme == index_scheme::increments ? 0 : -(1 << 30);
     return {0, nowhere, nowhere, nowhere};
   }
@@ -138,8 +127,8 @@ QUERN_INLINE implicit_pixel implicit_pixel_at(const implicit_f32& a, int32_t gro
   QUERN_UNROLL
   for (int i = 2; i >= 0; --i) {
     const implicit_axis& axis = a.axis[i];
-    const int32_t rest = n / axis.outputs;
-    first[i] = axis.in_begin + (n - rest * axis.outputs) * axis.in_step;
+    const int32_t rest = n / a.out.size[i];
+    first[i] = axis.in_begin + (n - rest * a.out.size[i]) * axis.in_step;
     at += first[i] * a.src_stride[2 + i];
     n = rest;
   }
@@ -167,16 +156,39 @@ QUERN_INLINE bool implicit_inside(const implicit_f32& a, const implicit_pixel& p
 
 // ---- The tile -------------------------------------------------------------------------------------------------
 
+// Who multiplies.  tensor: three products of TF32 (tf32.h), the elements of a step summed from zero.
+enum class implicit_units { fma, tensor };
+
+// What a lane brings to instructions 16 x 8 x 8: of its warp's 32 pixels, and of eight of its channels.
+struct implicit_pixels {
+  tf32_pair x[2][4];
+};
+struct implicit_weights {
+  tf32_pair w[2];
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+__device__ __forceinline__ void multiply_tf32(float (&d)[4], float x0, float x1, float x2, float x3, float w0,
+                                              float w1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(__float_as_uint(x0)), "r"(__float_as_uint(x1)), "r"(__float_as_uint(x2)), "r"(__float_as_uint(x3)),
+        "r"(__float_as_uint(w0)), "r"(__float_as_uint(w1)));
+}
+#endif
+
 // Vector: channels of src that lie side by side and are read together, 4 or 1.
-template <int WarpRows, int WarpColumns, int Vector, index_scheme Scheme>
+template <int WarpRows, int WarpColumns, int Vector, index_scheme Scheme, implicit_units Units = implicit_units::fma>
 struct implicit_tile {
+  static constexpr bool tensor = Units == implicit_units::tensor;
   static constexpr int warps = WarpRows * WarpColumns, threads = 32 * warps;
   static constexpr int bm = 32 * WarpRows, bn = 64 * WarpColumns, bk = 16;
-  static constexpr int pitch = bk + 4, stages = 3, stage_floats = bm * pitch + bk * bn;
-  // The epilogue: half of a warp's channels, and where its pixels go.
-  static constexpr int out_pitch = 32 + 4, out_floats = 32 * out_pitch + 4 * 32;
+  // Rows of weights, too: a lane of an instruction reads another row than its neighbours.
+  static constexpr int weights_pitch = tensor ? bn + 8 : bn;
+  static constexpr int pitch = bk + 4, stages = 3, stage_floats = bm * pitch + bk * weights_pitch;
+  using warp_out = output_warp<32, tensor ? 32 + 8 : 32 + 4>;
   static constexpr int tile_floats =
-      (stages * stage_floats > warps * out_floats) ? (stages * stage_floats) : (warps * out_floats);
+      (stages * stage_floats > warps * warp_out::floats) ? (stages * stage_floats) : (warps * warp_out::floats);
   static constexpr int shared_bytes = tile_floats * 4 + bm * int(sizeof(implicit_pixel)) + int(sizeof(implicit_place)) +
                                       (Scheme == index_scheme::increments ? threads * 12 : 0);
   // A thread reads the same chunk of (tap, c) of several pixels, or a run of elements of one.
@@ -196,7 +208,7 @@ struct implicit_tile {
       : a(problem), taps(table), shared(shared_), thread(thread_) {
     const int32_t tiles = a.pixel_tiles * a.channel_tiles, group = static_cast<int32_t>(block / tiles);
     const int32_t tile = static_cast<int32_t>(block - int64_t{group} * tiles), panel = tile % a.channel_tiles;
-    const int32_t channel = panel * bn, width = a.k - channel < bn ? (a.k - channel + 3) / 4 * 4 : bn;
+    const int32_t channel = panel * bn, width = a.out.k - channel < bn ? (a.out.k - channel + 3) / 4 * 4 : bn;
     const implicit_place here = {group, tile / a.channel_tiles * bm, channel, width};
     weights = group * a.weights_group + panel * a.weights_panel + thread / (bn / 4) * width + column();
     if (column() >= width) weights = INT32_MIN;
@@ -285,8 +297,9 @@ struct implicit_tile {
       for (int i = 0; i < chunks; ++i) {
         constexpr int lines = threads / (bn / 4);
         const bool inside = loaded + thread / (bn / 4) + i * lines < a.depth && weights >= 0;
-        fill<16>(x + bm * pitch + (thread + i * threads) * 4, a.weights + (inside ? weights + i * lines * width : 0),
-                 inside);
+        const int32_t to =
+            tensor ? (thread / (bn / 4) + i * lines) * weights_pitch + column() : (thread + i * threads) * 4;
+        fill<16>(x + bm * pitch + to, a.weights + (inside ? weights + i * lines * width : 0), inside);
       }
       weights += bk * width;
     }
@@ -294,7 +307,62 @@ struct implicit_tile {
     filling = filling == (stages - 1) * stage_floats ? 0 : filling + stage_floats;
   }
 
-  // One step on what has arrived.
+  QUERN_INLINE void next_stage() { reading = reading == (stages - 1) * stage_floats ? 0 : reading + stage_floats; }
+
+  // Of elements k to k + 7 of the step that has arrived: rows and columns as the instruction has them.
+  QUERN_INLINE void load_pixels(implicit_pixels& o, int k) const {
+    const int32_t lane = thread % 32, warp = thread / 32;
+    const float* x = shared + reading + (warp % WarpRows * 32 + lane / 4) * pitch + k + lane % 4;
+    QUERN_UNROLL
+    for (int i = 0; i < 8; ++i) o.x[i / 4][i % 4] = split_tf32(x[(i / 4 * 16 + i % 2 * 8) * pitch + i % 4 / 2 * 4]);
+  }
+  // Of channels 8 j to 8 j + 7.
+  QUERN_INLINE void load_weights(implicit_weights& o, int k, int j) const {
+    const int32_t lane = thread % 32, warp = thread / 32;
+    const float* w =
+        shared + reading + bm * pitch + (k + lane % 4) * weights_pitch + warp / WarpRows * 64 + j * 8 + lane / 4;
+    o.w[0] = split_tf32(w[0]), o.w[1] = split_tf32(w[4 * weights_pitch]);
+  }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  // Sums of a step from zero, then added to the others.
+  __device__ __forceinline__ void multiply_on_tensor_cores() {
+    float part[8][2][4] = {};
+    QUERN_UNROLL
+    for (int k = 0; k < bk; k += 8) {
+      implicit_pixels p;
+      load_pixels(p, k);
+      QUERN_UNROLL
+      for (int j = 0; j < 8; j += 2) {
+        implicit_weights q[2];
+        load_weights(q[0], k, j), load_weights(q[1], k, j + 1);
+        QUERN_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const auto& x = p.x[i % 2];
+          const auto& w = q[i / 2].w;
+          multiply_tf32(part[j + i / 2][i % 2], x[0].low, x[1].low, x[2].low, x[3].low, w[0].high, w[1].high);
+        }
+        QUERN_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const auto& x = p.x[i % 2];
+          const auto& w = q[i / 2].w;
+          multiply_tf32(part[j + i / 2][i % 2], x[0].high, x[1].high, x[2].high, x[3].high, w[0].low, w[1].low);
+        }
+        QUERN_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const auto& x = p.x[i % 2];
+          const auto& w = q[i / 2].w;
+          multiply_tf32(part[j + i / 2][i % 2], x[0].high, x[1].high, x[2].high, x[3].high, w[0].high, w[1].high);
+        }
+      }
+    }
+    QUERN_UNROLL
+    for (int i = 0; i < 64; ++i) sum[i / 8][i % 8] += part[i / 8][i / 4 % 2][i % 4];
+    next_stage();
+  }
+#endif
+
+  // One step on what has arrived, as a chain of multiply-adds.
   QUERN_INLINE void multiply() {
     const int32_t lane = thread % 32, warp = thread / 32;
     const float* x = shared + reading + (warp % WarpRows * 32 + lane / 8) * pitch;
@@ -314,72 +382,37 @@ struct implicit_tile {
         }
       }
     }
-    reading = reading == (stages - 1) * stage_floats ? 0 : reading + stage_floats;
+    next_stage();
   }
 
   // ---- The epilogue, by each warp for itself: half of the channels into shared memory, and out row by row.
 
-  QUERN_INLINE float* warp_floats() const { return shared + thread / 32 * out_floats; }
-  QUERN_INLINE int64_t* places() const { return reinterpret_cast<int64_t*>(warp_floats() + 32 * out_pitch); }
+  QUERN_INLINE warp_out output() const { return {a.out, shared + thread / 32 * warp_out::floats, thread % 32}; }
 
-  // Where the lane's pixel of the warp goes; behind the last one: nowhere.
-  QUERN_INLINE void find_places() const {
-    int32_t n = place().pixel + thread / 32 % WarpRows * 32 + thread % 32;
-    int64_t to = n < a.pixels ? 0 : -1, from = 0;
-    if (to == 0) {
-      QUERN_UNROLL
-      for (int i = 2; i >= 0; --i) {
-        const int32_t rest = n / a.axis[i].outputs, at = n - rest * a.axis[i].outputs;
-        to += at * a.dst_stride[2 + i], from += at * a.residual_stride[2 + i];
-        n = rest;
-      }
-      to += n * a.dst_stride[0], from += n * a.residual_stride[0];
-    }
-    places()[thread % 32] = to, places()[32 + thread % 32] = from;
-  }
+  QUERN_INLINE void find_places() const { output().find_places(place().pixel + thread / 32 % WarpRows * 32); }
 
   QUERN_INLINE void stage(int half) const {
     const int32_t lane = thread % 32;
-    QUERN_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      four_floats four;
+    if constexpr (tensor) {
       QUERN_UNROLL
-      for (int j = 0; j < 4; ++j) four.v[j] = half ? sum[i][4 + j] : sum[i][j];
-      *reinterpret_cast<four_floats*>(warp_floats() + (lane / 8 + 4 * i) * out_pitch + lane % 8 * 4) = four;
+      for (int i = 0; i < 16; ++i) {
+        const int n = i / 4 + 4 * half, e = i % 4 * 2;
+        *reinterpret_cast<two_floats*>(output().at(i % 4 * 8 + lane / 4, i / 4 * 8 + lane % 4 * 2)) = {
+            {sum[n][e], sum[n][e + 1]}};
+      }
+    } else {
+      QUERN_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        four_floats four;
+        QUERN_UNROLL
+        for (int j = 0; j < 4; ++j) four.v[j] = half ? sum[i][4 + j] : sum[i][j];
+        *reinterpret_cast<four_floats*>(output().at(lane / 8 + 4 * i, lane % 8 * 4)) = four;
+      }
     }
   }
 
   QUERN_INLINE void finish(int half) const {
-    const int32_t lane = thread % 32;
-    const int32_t group = place().group;
-    const int32_t base = place().channel + thread / 32 / WarpRows * 64 + half * 32;  // in the group
-    if (a.dst_vector && base + 32 <= a.k && only_clamps(a.epilogue)) {
-      const int32_t channel = base + lane % 8 * 4;
-      channel_f32 of[4];
-      QUERN_UNROLL
-      for (int e = 0; e < 4; ++e) of[e] = channel_of(a.epilogue, group * a.k + channel + e);
-      for (int i = lane / 8; i < 32; i += 4) {
-        const int64_t to = places()[i], from = places()[32 + i] + group * a.k + channel;
-        if (to < 0) continue;
-        four_floats y = load_four(warp_floats() + i * out_pitch + lane % 8 * 4);
-        const four_floats r = a.epilogue.residual ? load_four(a.residual + from) : four_floats{};
-        QUERN_UNROLL
-        for (int e = 0; e < 4; ++e) y.v[e] = finished<true>(a.epilogue, of[e], y.v[e], &r.v[e]);
-        *reinterpret_cast<four_floats*>(a.dst + (to + group * a.k + channel)) = y;
-      }
-      return;
-    }
-    // Lanes along what lies side by side in dst.
-    const bool along = a.dst_stride[1] == 1;
-    for (int i = 0; i < 32; ++i) {
-      const int32_t pixel_row = along ? i : lane, column = along ? lane : i;
-      const int64_t to = places()[pixel_row], channel = int64_t{group} * a.k + base + column;
-      if (to < 0 || base + column >= a.k) continue;
-      a.dst[to + channel * a.dst_stride[1]] =
-          finished<false>(a.epilogue, channel_of(a.epilogue, static_cast<int32_t>(channel)),
-                          warp_floats()[pixel_row * out_pitch + column],
-                          a.residual + (places()[32 + pixel_row] + channel * a.residual_stride[1]));
-    }
+    output().finish(place().group, place().channel + thread / 32 / WarpRows * 64 + half * 32);
   }
 };
 
@@ -392,6 +425,12 @@ using implicit_128x128_table = implicit_tile<4, 2, 4, index_scheme::table>;
 using implicit_128x128_any = implicit_tile<4, 2, 1, index_scheme::increments>;
 using implicit_128x64_any = implicit_tile<4, 1, 1, index_scheme::increments>;
 using implicit_64x64_any = implicit_tile<2, 1, 1, index_scheme::division>;
+
+using tensor_128x128 = implicit_tile<4, 2, 4, index_scheme::increments, implicit_units::tensor>;
+using tensor_128x64 = implicit_tile<4, 1, 4, index_scheme::increments, implicit_units::tensor>;
+using tensor_64x64 = implicit_tile<2, 1, 4, index_scheme::increments, implicit_units::tensor>;
+using tensor_128x64_any = implicit_tile<4, 1, 1, index_scheme::increments, implicit_units::tensor>;
+using tensor_64x64_any = implicit_tile<2, 1, 1, index_scheme::division, implicit_units::tensor>;
 
 }  // namespace
 }  // namespace quern

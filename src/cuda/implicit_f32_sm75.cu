@@ -7,43 +7,7 @@
 
 #ifdef __CUDACC__
 
-namespace {
-
-template <class Tile>
-__device__ __forceinline__ void run(const quern::implicit_f32& a, const quern::implicit_tap* taps) {
-  extern __shared__ __align__(16) float shared[];
-  Tile t(a, taps, blockIdx.x, threadIdx.x, shared);
-  const auto commit = [] {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-  };
-  const auto arrived = [] {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-#endif
-  };
-  __syncthreads();
-  t.load(), commit();
-  t.load(), commit();
-  for (int32_t i = 0; i < a.steps; ++i) {
-    arrived();
-    __syncthreads();
-    t.load(), commit();
-    t.multiply();
-  }
-  __syncthreads();
-  t.find_places();
-  t.stage(0);
-  __syncwarp();
-  t.finish(0);
-  __syncwarp();
-  t.stage(1);
-  __syncwarp();
-  t.finish(1);
-}
-
-}  // namespace
+#include "cuda/implicit_run.h"
 
 // Registers for so many blocks on a multiprocessor at once; on 7.5 shared memory is for one alone.
 #if __CUDA_ARCH__ >= 800
@@ -54,7 +18,7 @@ __device__ __forceinline__ void run(const quern::implicit_f32& a, const quern::i
 #define QUERN_IMPLICIT(tile, blocks)                                                                  \
   extern "C" __global__ void __launch_bounds__(quern::implicit_##tile::threads, QUERN_BLOCKS(blocks)) \
       implicit_f32_##tile##_sm75(const __grid_constant__ quern::implicit_f32 a) {                     \
-    run<quern::implicit_##tile>(a, nullptr);                                                          \
+    quern::run<quern::implicit_##tile>(a, nullptr);                                                   \
   }
 QUERN_IMPLICIT(128x128, 2)
 QUERN_IMPLICIT(128x64, 4)
@@ -66,7 +30,7 @@ QUERN_IMPLICIT(64x64_any, 6)
 
 extern "C" __global__ void __launch_bounds__(quern::implicit_128x128_table::threads, QUERN_BLOCKS(2))
     implicit_f32_128x128_table_sm75(const __grid_constant__ quern::implicit_f32_table a) {
-  run<quern::implicit_128x128_table>(a.problem, a.tap);
+  quern::run<quern::implicit_128x128_table>(a.problem, a.tap);
 }
 
 #else

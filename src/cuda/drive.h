@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+//
+// What the drivers of a GPU's kernels share on this side.
+#pragma once
+
+#include "cuda/output.h"
+#include "cuda_device.h"
+#include "driver.h"
+#include "problem.h"
+
+namespace quern {
+
+// Whether chunks of four channels of all pixels are aligned to 16 bytes.
+inline bool in_chunks(const void* p, const int64_t* stride) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride[0] % 4 == 0 && stride[1] == 1 && stride[2] % 4 == 0 &&
+         stride[3] % 4 == 0 && stride[4] % 4 == 0;
+}
+
+// Products of TF32 have errors that a chain of a few multiply-adds stays below.
+inline refusal refuse_short_sums(const quern_problem& p) {
+  if (sum_length(p) >= 64 || p.accuracy >= QUERN_ACCURACY_F32_FAST) return {};
+  return {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, QUERN_ACCURACY_F32_FAST};
+}
+
+// All images in and out, once through memory.
+inline double tensor_bytes(const geometry& g) {
+  return 4 * (double(g.n * g.groups) * (double(g.c) * double(g.in[0] * g.in[1] * g.in[2]) +
+                                        double(g.k) * double(g.out[0] * g.out[1] * g.out[2])));
+}
+
+// dst of a phase, which has outputs.
+inline gpu_output output_of(const job& j, const geometry& g, const phase& ph, const quern_args& args) {
+  gpu_output out = {};
+  const axis* axes[] = {&ph.d, &ph.h, &ph.w};
+  int64_t to = 0, from = 0;
+  std::copy_n(g.dst, 2, out.dst_stride), std::copy_n(g.residual, 2, out.residual_stride);
+  for (int i = 0; i < 3; ++i) {
+    out.size[i] = int32_t(axes[i]->out_count);
+    out.dst_stride[2 + i] = axes[i]->out_step * g.dst[2 + i];
+    out.residual_stride[2 + i] = axes[i]->out_step * g.residual[2 + i];
+    to += axes[i]->out_begin * g.dst[2 + i], from += axes[i]->out_begin * g.residual[2 + i];
+  }
+  out.pixels = int32_t(g.n * ph.outputs()), out.k = int32_t(g.k);
+  out.epilogue = epilogue_of(j.problem, args);
+  out.dst = static_cast<float*>(args.dst) + to;
+  out.residual = out.epilogue.residual ? static_cast<const float*>(args.residual) + from : nullptr;
+  out.vector = in_chunks(out.dst, out.dst_stride) && g.k % 4 == 0 &&
+               (!out.residual || in_chunks(out.residual, out.residual_stride));
+  return out;
+}
+
+}  // namespace quern

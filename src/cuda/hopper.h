@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+//
+// The instructions of capability 9.0 (sm_90a) that have no other name in CUDA C++.  nvcc alone reads this.
+#pragma once
+
+#include "cuda/tma.h"
+
+namespace quern {
+namespace {
+
+// ---- Barriers that count arrivals and bytes -------------------------------------------------------------------
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ void init_barrier(uint32_t bar, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void arrive(uint32_t bar) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void arrive_expecting(uint32_t bar, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void wait(uint32_t bar, uint32_t parity) {
+  uint32_t done = 0;
+  while (!done)
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}\n"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+}
+
+// ---- The copy engine --------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void prefetch(const tensor_map& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+__device__ __forceinline__ void copy_pixels(uint32_t to, const tensor_map& map, uint32_t bar, const tma_request& r) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
+      "[%2], {%7,%8};" ::"r"(to),
+      "l"(&map), "r"(bar), "r"(r.c), "r"(r.w), "r"(r.h), "r"(r.n), "h"(r.tap_w), "h"(r.tap_h)
+      : "memory");
+}
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(bar)
+               : "memory");
+}
+
+// ---- Matrix instructions of four warps --------------------------------------------------------------------------
+
+__device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void matrix_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void matrix_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+// The compiler keeps accesses to d on their side of this.
+template <int N>
+__device__ __forceinline__ void keep(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+// Of swizzled rows of 128 bytes, whose address is a multiple of 1024; 32 bytes further along the rows is + 2.
+__device__ __forceinline__ uint64_t matrix_in_shared(uint32_t address) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62;
+}
+
+#define QUERN_D8(d, i)                                                                                        \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define QUERN_D32(d, i) QUERN_D8(d, i), QUERN_D8(d, i + 8), QUERN_D8(d, i + 16), QUERN_D8(d, i + 24)
+#define QUERN_OPERANDS_0                                   \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define QUERN_OPERANDS_32                                            \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+
+// d[64 x N] += a[64 x 8] * b[N x 8], or = where not `add`, of TF32.
+template <int N>
+struct matrix_tf32;
+template <>
+struct matrix_tf32<64> {
+  __device__ __forceinline__ static void run(float (&d)[32], const float (&a)[4], uint64_t b, bool add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
+        "{" QUERN_OPERANDS_0 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}\n"
+        : QUERN_D32(d, 0)
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
+  }
+};
+template <>
+struct matrix_tf32<128> {
+  __device__ __forceinline__ static void run(float (&d)[64], const float (&a)[4], uint64_t b, bool add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\nwgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 "
+        "{" QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "}, {%64,%65,%66,%67}, %68, p, 1, 1;\n}\n"
+        : QUERN_D32(d, 0), QUERN_D32(d, 32)
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
+  }
+};
+
+template <int N>
+__device__ __forceinline__ void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+__device__ __forceinline__ void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+}  // namespace
+}  // namespace quern

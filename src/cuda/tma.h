@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+//
+// Implicit GEMM fed by the copy engine of capability 9.0 (TMA): where tiles lie and what is requested for them,
+// written for any compiler, as implicit_f32.h is.
+//
+// A launch has as many blocks as the GPU has multiprocessors, and each walks over tiles.  One thread of a block
+// requests stages: the pixels of a tile at one tap, 128 bytes of channels each, by an im2col map, and the weights
+// that meet them, which packing has laid out as they lie in shared memory.  Groups of four warps multiply 64 pixels
+// each.  Rows of 128 bytes are swizzled by the engine: chunk j of 16 bytes of row r lies at j ^ r % 8.
+#pragma once
+
+#include "cuda/output.h"
+
+namespace quern {
+namespace {
+
+struct alignas(64) tensor_map {
+  uint64_t word[16];
+};
+
+// One of h and w: the input of output 0 at the first tap, and what outputs and taps add.
+struct tma_axis {
+  int32_t begin, step, taps, tap_step;
+};
+
+// By value in the kernel's parameters: one phase of a problem.
+struct tma_conv {
+  tensor_map src;
+  tma_axis h, w;
+  int32_t c, chunks, blocks;  // input channels of a group, in chunks of 128 bytes; stages of a tile: chunks * taps
+  int32_t tiles, pixel_tiles, channel_tiles;
+  const char* weights;
+  int64_t weights_group;  // bytes
+  gpu_output out;
+};
+
+struct tma_place {
+  int32_t group, pixel, channel;  // the first of each
+  int32_t panel;
+};
+
+QUERN_INLINE tma_place tma_place_of(const tma_conv& a, int32_t tile, int32_t bm, int32_t bn) {
+  const int32_t of_group = a.pixel_tiles * a.channel_tiles, group = tile / of_group;
+  const int32_t rest = tile - group * of_group, row = rest / a.channel_tiles, panel = rest - row * a.channel_tiles;
+  return {group, row * bm, panel * bn, panel};
+}
+
+// What the map is asked for: n pixels on from this one, this tap, from this channel on.
+struct tma_request {
+  int32_t c, w, h, n;
+  uint16_t tap_w, tap_h;
+};
+
+// Stages of a tile one after the other: channels fastest, then s, then r.  Additions only: a division takes longer
+// than a stage may.
+struct tma_walk {
+  const tma_conv& a;
+  tma_request now;
+  int32_t chunk = 0, s = 0, first_c;
+
+  QUERN_INLINE tma_walk(const tma_conv& conv, const tma_place& place) : a(conv) {
+    const int32_t of_image = a.out.size[1] * a.out.size[2], n = place.pixel / of_image;
+    const int32_t rest = place.pixel - n * of_image, row = rest / a.out.size[2];
+    first_c = place.group * a.c;
+    now = {first_c, (rest - row * a.out.size[2]) * a.w.step + a.w.begin, row * a.h.step + a.h.begin, n, 0, 0};
+  }
+  QUERN_INLINE void advance(int32_t channels) {
+    now.c += channels;
+    if (++chunk < a.chunks) return;
+    chunk = 0, now.c = first_c;
+    now.tap_w = static_cast<uint16_t>(now.tap_w + a.w.tap_step);
+    if (++s < a.w.taps) return;
+    s = 0, now.tap_w = 0;
+    now.tap_h = static_cast<uint16_t>(now.tap_h + a.h.tap_step);
+  }
+};
+
+// Where element `column` of `row` lies in swizzled rows of 32 floats.
+QUERN_INLINE int32_t tma_swizzled(int32_t row, int32_t column) {
+  return row * 32 + ((column / 4 ^ row % 8) * 4 + column % 4);
+}
+
+// The accumulators of a matrix instruction: element 4 j + 2 i + e of a thread is this row of its group's 64, and
+// column 8 j + this.
+QUERN_INLINE int32_t tma_row(int32_t thread, int32_t i) { return thread % 128 / 32 * 16 + thread % 32 / 4 + 8 * i; }
+QUERN_INLINE int32_t tma_column(int32_t thread, int32_t e) { return thread % 4 * 2 + e; }
+
+}  // namespace
+}  // namespace quern
