@@ -42,10 +42,15 @@ struct execution {
   const char* packed;      // payload, or plain weights
 };
 
+// Functions in a GPU's context: the row's, and algorithm.prepare.
+struct loaded_kernel {
+  void *function, *prepare;
+};
+
 struct launching {
   const quern_args& args;  // the GPU's addresses
   const quern_device& device;
-  void* function;  // of the row, loaded
+  loaded_kernel loaded;
   void* stream;
   char* workspace;     // blocks.workspace_bytes, QUERN_ALIGNed
   const char* packed;  // payload, or plain weights
@@ -74,6 +79,7 @@ struct algorithm {
   void (*run)(const job&, const execution&);
   // Instead of run: puts the work on a GPU's stream.
   quern_status (*launch)(const job&, const launching&);
+  const char* prepare;  // an entry of its rows' images beside theirs, which it may launch first
 };
 
 }  // namespace quern

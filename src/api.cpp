@@ -28,7 +28,7 @@ struct plan_state {
   blob_header header;  // what packed weights must begin with, but for the checksum
   // A GPU's plan: who runs it and what; NULL when the GPU was a value.
   const quern_device* device;
-  void* function;
+  loaded_kernel loaded;
 };
 static_assert(sizeof(plan_state) <= sizeof(quern_plan::opaque));
 
@@ -54,9 +54,9 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, quern_probl
                        quern_error* error) {
   option o;
   if (const quern_status s = choose(p, w, o, error)) return s;
-  void* function = nullptr;
+  loaded_kernel loaded = {};
   if (device)
-    if (const quern_status s = load_kernel(*device, *o.row, function, error)) return s;
+    if (const quern_status s = load_kernel(*device, *o.algorithm, *o.row, loaded, error)) return s;
   memset(plan, 0, sizeof *plan);
   plan->size = sizeof *plan;
   plan->threads = o.blocks.workers;
@@ -69,7 +69,7 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, quern_probl
   plan->predicted_ns = o.cost.ns;
   plan_state state = {
       0,      o.algorithm, o.row, o.blocks, blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes),
-      device, function};
+      device, loaded};
   memcpy(plan->opaque, &state, sizeof state);
   state.seal = seal_of(*plan);
   memcpy(plan->opaque, &state.seal, sizeof state.seal);
@@ -142,6 +142,8 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
   const uint64_t channels = static_cast<uint64_t>(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]);
   const auto bytes = [&](const quern_tensor& t) { return static_cast<uint64_t>(extent(t)) * element; };
   const uint64_t weights = plan.packed_bytes ? plan.packed_bytes : bytes(p.weights);
+  // As it lies, or copied into the workspace first.
+  const uint64_t src_align = plan.workspace_bytes ? element : std::max<uint64_t>(element, row.src_align);
   struct operand {
     const char* name;
     const void* pointer;
@@ -149,7 +151,7 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
     bool wanted;
   };
   const operand operands[] = {
-      {"args.src", a.src, bytes(p.src), std::max<uint64_t>(element, row.src_align), true},
+      {"args.src", a.src, bytes(p.src), src_align, true},
       {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
       {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
       {"args.scale", a.scale, channels * element, element, p.epilogue.scale != 0},
@@ -314,7 +316,7 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
     const char* packed = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
     return state.algorithm->launch(
         {plan->problem, *state.row, state.blocks},
-        {a, *state.device, state.function, e.queue, static_cast<char*>(e.workspace), packed, error});
+        {a, *state.device, state.loaded, e.queue, static_cast<char*>(e.workspace), packed, error});
   }
   if (plan->packed_bytes)
     if (const quern_status s = check_blob(*plan, state, a.weights, error)) return s;

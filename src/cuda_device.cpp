@@ -118,7 +118,36 @@ quern_status check_device(const quern_device* device, quern_error* error) {
               device ? "no open quern_device" : "NULL, must point to an open quern_device");
 }
 
-quern_status load_kernel(const quern_device& device, const kernel& row, void*& function, quern_error* error) {
+namespace {
+
+quern_status load_function(const cuda_driver& driver, void* module, const char* name, uint32_t shared_bytes,
+                           void*& function, quern_error* error) {
+  if (const int code = driver.function(&function, module, name))
+    return driver_fails(driver, code, "cuModuleGetFunction", error);
+  if (const int code = driver.set_function_attribute(function, cuda_function_shared_bytes, int(shared_bytes)))
+    return driver_fails(driver, code, "cuFuncSetAttribute", error);
+  // A driver that loads lazily does it when first asked about the function; at the launch it would be too late
+  // for a capture.
+  int local = 0;
+  if (const int code = driver.function_attribute(&local, cuda_function_local_bytes, function))
+    return driver_fails(driver, code, "cuFuncGetAttribute", error);
+  return QUERN_OK;
+}
+
+quern_status launch_function(const launching& l, void* function, uint32_t blocks, uint32_t threads,
+                             uint32_t shared_bytes, const void* parameters) {
+  const cuda_driver& driver = l.device.driver;
+  const in_context inside(driver, l.device.context);
+  if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", l.error);
+  void* list[] = {const_cast<void*>(parameters)};
+  const int code = driver.launch(function, blocks, 1, 1, threads, 1, 1, shared_bytes, l.stream, list, nullptr);
+  return code ? driver_fails(driver, code, "cuLaunchKernel", l.error) : QUERN_OK;
+}
+
+}  // namespace
+
+quern_status load_kernel(const quern_device& device, const algorithm& a, const kernel& row, loaded_kernel& loaded,
+                         quern_error* error) {
   const cuda_driver& driver = device.driver;
   const in_context inside(driver, device.context);
   if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", error);
@@ -134,16 +163,9 @@ quern_status load_kernel(const quern_device& device, const kernel& row, void*& f
       driver.unload(mine);
     }
   }
-  if (const int code = driver.function(&function, module, row.name))
-    return driver_fails(driver, code, "cuModuleGetFunction", error);
-  if (const int code = driver.set_function_attribute(function, cuda_function_shared_bytes, int(row.shared_bytes)))
-    return driver_fails(driver, code, "cuFuncSetAttribute", error);
-  // A driver that loads lazily does it when first asked about the function; at the launch it would be too late
-  // for a capture.
-  int local = 0;
-  if (const int code = driver.function_attribute(&local, cuda_function_local_bytes, function))
-    return driver_fails(driver, code, "cuFuncGetAttribute", error);
-  return QUERN_OK;
+  if (a.prepare)
+    if (const quern_status s = load_function(driver, module, a.prepare, 0, loaded.prepare, error)) return s;
+  return load_function(driver, module, row.name, row.shared_bytes, loaded.function, error);
 }
 
 quern_status encode_im2col(const launching& l, void* map, const im2col_map& m) {
@@ -154,13 +176,11 @@ quern_status encode_im2col(const launching& l, void* map, const im2col_map& m) {
 }
 
 quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters) {
-  const cuda_driver& driver = l.device.driver;
-  const in_context inside(driver, l.device.context);
-  if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", l.error);
-  void* list[] = {const_cast<void*>(parameters)};
-  const int code =
-      driver.launch(l.function, blocks, 1, 1, row.threads, 1, 1, row.shared_bytes, l.stream, list, nullptr);
-  return code ? driver_fails(driver, code, "cuLaunchKernel", l.error) : QUERN_OK;
+  return launch_function(l, l.loaded.function, blocks, row.threads, row.shared_bytes, parameters);
+}
+
+quern_status launch_prepare(const launching& l, uint32_t blocks, uint32_t threads, const void* parameters) {
+  return launch_function(l, l.loaded.prepare, blocks, threads, 0, parameters);
 }
 
 }  // namespace quern

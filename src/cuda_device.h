@@ -25,8 +25,8 @@ quern_status open_cuda(const cuda_driver&, void* context, quern_device*& out, qu
 // QUERN_INVALID for what is no open device.
 quern_status check_device(const quern_device*, quern_error*);
 
-// The row's function; loads its fat binary when it isn't yet.
-quern_status load_kernel(const quern_device&, const kernel& row, void*& function, quern_error*);
+// The functions of an algorithm with this row; loads its fat binary when it isn't yet.
+quern_status load_kernel(const quern_device&, const algorithm&, const kernel& row, loaded_kernel&, quern_error*);
 
 // A window over an image n h w c: where the first pixels of windows begin and end beside it, and their distance.
 struct im2col_map {
@@ -42,5 +42,7 @@ quern_status encode_im2col(const launching&, void* map, const im2col_map&);
 
 // Puts one kernel on the stream, which gets `parameters` by value.
 quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks, const void* parameters);
+// And what comes before it.
+quern_status launch_prepare(const launching&, uint32_t blocks, uint32_t threads, const void* parameters);
 
 }  // namespace quern

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/implicit_f32.h"
+#include "cuda/pixels_last.h"
 #include "cuda/reference.h"
 #include "cuda/tma_f32.h"
 #include "cuda_device.h"
@@ -125,15 +126,20 @@ static_assert(sizeof(fake_map) <= sizeof(tensor_map));
 // are laid out.  Small integers have no low part: nothing is added then.
 template <class Tile>
 void multiply_stage(float* part, const typename Tile::fragments* x, bool low, const float* weights, int columns) {
-  const auto is_zero = [](float v) { return v == 0; };
-  if (low && std::all_of(x, x + 32, [&](const auto& f) { return std::all_of(f.low[0], f.low[0] + 16, is_zero); }))
-    return;
+  const auto has_none = [](const auto& lane) {
+    for (const auto& step : lane.low)
+      for (float v : step)
+        if (v != 0) return false;
+    return true;
+  };
+  if (low && std::all_of(x, x + 32, has_none)) return;
   for (int k = 0; k < Tile::bk; ++k) {
     float line[Tile::bn];
     for (int column = 0; column < columns; ++column) line[column] = weights[tma_swizzled(column, k)];
     for (int row = 0; row < 16; ++row) {
       const auto& lane = x[row % 8 * 4 + k % 4];
-      const float a = (low ? lane.low : lane.high)[k / 8][row / 8 + k % 8 / 4 * 2];
+      const int step = k / 8, element = row / 8 + k % 8 / 4 * 2;
+      const float a = low ? lane.low[step][element] : lane.high[step][element];
       for (int column = 0; column < columns; ++column) part[row * Tile::bn + column] += a * line[column];
     }
   }
@@ -225,6 +231,15 @@ inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   tiles("64x64_any", run_tiles<implicit_64x64_any>);
 }
 
+inline void run_pixels_last(const pixels_last& a, unsigned blocks) {
+  for (unsigned block = 0; block < blocks; ++block) {
+    float shared[pixels_last_floats];
+    memset(shared, 0xff, sizeof shared);
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read(a, block, i, shared);
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);
+  }
+}
+
 inline cuda_driver fake_driver() {
   cuda_driver d = {};
   d.init = [](unsigned) { return 0; };
@@ -265,6 +280,7 @@ inline cuda_driver fake_driver() {
         *function = const_cast<kernel*>(&kernel_at(i));
         return 0;
       }
+    if (strcmp(name, "pixels_last_sm90a") == 0) return *function = nullptr, 0;
     return 500;  // CUDA_ERROR_NOT_FOUND
   };
   d.function_attribute = [](int* value, int, void*) { return ++fake->others, *value = 0, 0; };
@@ -287,12 +303,12 @@ inline cuda_driver fake_driver() {
   };
   d.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                 unsigned threads_z, unsigned shared_bytes, void* stream, void** parameters, void** extra) {
-    const kernel& row = *static_cast<const kernel*>(function);
     ++fake->launches;
     fake->stream = stream, fake->context = current_context;
     fake->blocks = x, fake->threads = threads, fake->shared_bytes = shared_bytes;
     if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra || x == 0) return 1;
-    if (fake->fails == 0) run_on_cpu(row, x, parameters);
+    if (fake->fails == 0 && function) run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
+    if (fake->fails == 0 && !function) run_pixels_last(*static_cast<const pixels_last*>(parameters[0]), x);
     return fake->fails;
   };
   return d;

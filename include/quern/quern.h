@@ -332,7 +332,7 @@ typedef struct quern_gpu {
  * be captured in a CUDA graph.  It needs no context to be current and leaves the current one as it was.
  * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
  * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob.  src must be aligned
- * to 16 bytes where the plan is conv_tma's (wish.deny keeps it away). */
+ * to 16 bytes where the plan is conv_tma's without workspace (wish.deny keeps it away). */
 QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
 
 /* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what

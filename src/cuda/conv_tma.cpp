@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Convolution, forward and transposed, and matrix product as implicit GEMM on capability 9.0: the copy engine finds
-// the pixels of a window itself, tensor cores multiply; one launch a phase (geometry.h).
+// the pixels of a window itself, tensor cores multiply; one launch a phase (geometry.h).  An image that the engine
+// cannot read, channels first or strided, is first copied into the workspace, channels last.
 //
 //   multiprocessor: tile of pixels by channels, and the next one
 //     for taps r s, for 128 bytes of input channels
@@ -10,6 +11,7 @@
 #include <math.h>
 
 #include "cuda/drive.h"
+#include "cuda/pixels_last.h"
 #include "cuda/tma_f32.h"
 #include "problem.h"
 #include "weights.h"
@@ -48,8 +50,20 @@ refusal refuse_axis(const axis& a, const char* const (&field)[4]) {
   return {};
 }
 
+// Whether the engine can read src where it lies.
+bool readable(const geometry& g) {
+  const auto in_rows = [](int64_t size, int64_t stride) {
+    return size == 1 || (stride % 4 == 0 && stride > 0 && stride < int64_t{1} << 38);
+  };
+  return g.src_block == 1 && g.c * g.groups % 4 == 0 && g.src[1] == 1 && in_rows(g.n, g.src[0]) &&
+         in_rows(g.in[1], g.src[3]) && in_rows(g.in[2], g.src[4]);
+}
+
+// Channels of a pixel in the copy where it cannot.
+int64_t padded(const geometry& g) { return up(g.c * g.groups, 4) * 4; }
+int64_t copied_bytes(const geometry& g) { return g.n * g.in[1] * g.in[2] * padded(g) * int64_t{sizeof(float)}; }
+
 refusal refuse(const quern_problem& p, const kernel& row) {
-  static constexpr const char* stride[] = {"src.stride[0]", "", "", "src.stride[3]", "src.stride[4]"};
   static constexpr const char* h[] = {"window.pad_begin[1]", "inputs before or behind the last window along h",
                                       "window.stride[1]", "reach of the filter along h"};
   static constexpr const char* w[] = {"window.pad_begin[2]", "inputs before or behind the last window along w",
@@ -57,19 +71,12 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const refusal r = refuse_short_sums(p)) return r;
   const geometry g = geometry_of(p);
-  if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
   if (p.epilogue.residual && g.residual_block != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
   if (extent(p.src) == 0 || g.k == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
-  if (g.c * g.groups > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
-  if (g.c % 4 != 0) return {QUERN_REASON_SHAPE, "src.size[1] / groups modulo 4", g.c % 4, 0};
   // A chunk must not reach into the next group.
   if (g.groups > 1 && g.c % chunk != 0) return {QUERN_REASON_SHAPE, "src.size[1] / groups modulo 32", g.c % chunk, 0};
-  const int64_t size[] = {g.n, 1, 1, g.in[1], g.in[2]};
-  for (int i : {0, 3, 4})
-    if (size[i] > 1 && (g.src[i] % 4 != 0 || g.src[i] == 0 || g.src[i] >= int64_t{1} << 38))
-      return {QUERN_REASON_LAYOUT, stride[i], g.src[i], up(g.src[i] + 1, 4) * 4};
   if (g.phases() > most_launches) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), most_launches};
   if (const refusal r = g.refuse_phases()) return r;
   for (int64_t f = 0; f < g.phases(); ++f) {
@@ -83,8 +90,8 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   const double pixels = double(g.n) * double(g.out[0]) * double(g.out[1]) * double(g.out[2]);
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);
   const double tiles = (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1);
-  const double count = std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)), double(g.in[1]),
-                                 double(g.in[2]), double(g.n)});
+  const double count = std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
+                                 double(g.n) * double(g.in[1]) * double(g.in[2])});
   if (count > double(most_counted))
     return {QUERN_REASON_SHAPE, "pixels, taps or tiles", int64_t(std::min(count, 1e18)), most_counted};
   return {};
@@ -94,6 +101,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const geometry g = geometry_of(p);
   blocking b = {};
   b.packed_bytes = uint64_t(tma_panels{g, row.nr}.size()) * sizeof(float);
+  if (!readable(g)) b.workspace_bytes = uint64_t(up(copied_bytes(g), QUERN_ALIGN) * QUERN_ALIGN);
   b.workers = 1;
   return b;
 }
@@ -105,7 +113,8 @@ cost predict(const quern_problem& p, const kernel& row, const blocking&, const m
   const double groups = row.mr / 64.0, bytes = 128.0 * (row.mr + 2 * row.nr);
   const double waits = groups == 3 ? 1.27 : row.nr == 64 ? 1.34 : 1.19;
   const double stage = std::max(12 * groups * row.nr / 2, bytes / 40) * waits;
-  double ns = 0, flops = 0;
+  // A copy writes and reads what is hardly larger than src.
+  double ns = readable(g) ? 0 : 2500 + 2 * double(copied_bytes(g)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
     const double tiles = double(up(g.n * ph.outputs(), row.mr) * up(g.k, row.nr) * g.groups);
@@ -154,17 +163,39 @@ tma_axis axis_of(const axis& a) {
 
 // A box as wide and high as the first pixels of all windows: the engine turns to the next row where it ends.
 quern_status map_pixels(const launching& l, const kernel& row, const geometry& g, const phase& ph, tensor_map& map) {
-  const auto dense = [](int64_t size, int64_t stride) { return uint64_t(size > 1 ? 4 * stride : 16); };
   const auto last = [](const axis& a) { return int(a.in_begin + (a.out_count - 1) * a.in_step - (a.in_size - 1)); };
   const uint64_t size[] = {uint64_t(g.c * g.groups), uint64_t(g.in[2]), uint64_t(g.in[1]), uint64_t(g.n)};
-  const uint64_t stride[] = {dense(g.in[2], g.src[4]), dense(g.in[1], g.src[3]), dense(g.n, g.src[0])};
+  const auto bytes = [](int64_t count, int64_t apart) { return uint64_t(count > 1 ? 4 * apart : 16); };
+  const bool there = readable(g);
+  const int64_t pixel = padded(g), line = g.in[2] * pixel, image = g.in[1] * line;
+  const uint64_t stride[] = {bytes(g.in[2], there ? g.src[4] : pixel), bytes(g.in[1], there ? g.src[3] : line),
+                             bytes(g.n, there ? g.src[0] : image)};
   const int lower[] = {int(ph.w.in_begin), int(ph.h.in_begin)}, upper[] = {last(ph.w), last(ph.h)};
   const uint32_t step[] = {1, uint32_t(ph.w.in_step), uint32_t(ph.h.in_step), 1};
-  return encode_im2col(l, &map, {cuda_map_f32, l.args.src, size, stride, lower, upper, chunk, uint32_t(row.mr), step});
+  return encode_im2col(
+      l, &map,
+      {cuda_map_f32, there ? l.args.src : l.workspace, size, stride, lower, upper, chunk, uint32_t(row.mr), step});
+}
+
+quern_status copy_pixels(const launching& l, const geometry& g) {
+  pixels_last c = {{int32_t(g.in[1]), int32_t(g.in[2])},
+                   g.n * g.in[1] * g.in[2],
+                   int32_t(g.c * g.groups),
+                   int32_t(padded(g)),
+                   int32_t(up(g.c * g.groups, pixels_last_tile)),
+                   {},
+                   g.src_block,
+                   static_cast<const float*>(l.args.src),
+                   reinterpret_cast<float*>(l.workspace)};
+  std::copy_n(g.src, 5, c.stride);
+  const int64_t blocks = up(c.pixels, pixels_last_tile) * c.channel_tiles;
+  return launch_prepare(l, uint32_t(blocks), pixels_last_threads, &c);
 }
 
 quern_status launch(const job& j, const launching& l) {
   const geometry g = geometry_of(j.problem);
+  if (!readable(g))
+    if (const quern_status s = copy_pixels(l, g)) return s;
   const kernel& row = j.row;
   const tma_panels t = {g, row.nr};
   tma_conv a = {};
@@ -193,8 +224,7 @@ quern_status launch(const job& j, const launching& l) {
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(conv_tma, .about = "implicit GEMM on tensor cores, fed by the copy engine: channels last",
-                .drives = kind::tma_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
-                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_BATCH, .pads = true, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
-                .launch = launch)
+QUERN_ALGORITHM(conv_tma, .about = "implicit GEMM on tensor cores, fed by the copy engine", .drives = kind::tma_f32,
+                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_BATCH, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .error_bound = error_bound, .pack = pack, .launch = launch, .prepare = "pixels_last_sm90a")

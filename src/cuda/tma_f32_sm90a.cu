@@ -2,6 +2,7 @@
 //
 // Implicit GEMM in f32 on the tensor cores of capability 9.0, by three products of TF32.  Names: pixels x channels
 // of a tile.
+#include "cuda/pixels_last.h"
 #include "cuda/tma_f32.h"
 
 #ifdef __CUDACC__
@@ -130,6 +131,14 @@ __device__ __forceinline__ void run(const tma_conv& a) {
 QUERN_TMA(128x128, 40, 232)
 QUERN_TMA(192x64, 24, 160)
 QUERN_TMA(128x64, 40, 232)
+
+extern "C" __global__ void __launch_bounds__(quern::pixels_last_threads)
+    pixels_last_sm90a(const __grid_constant__ quern::pixels_last a) {
+  __shared__ float shared[quern::pixels_last_floats];
+  quern::pixels_last_read(a, blockIdx.x, threadIdx.x, shared);
+  __syncthreads();
+  quern::pixels_last_write(a, blockIdx.x, threadIdx.x, shared);
+}
 
 #else
 
