@@ -101,6 +101,15 @@ template <class V>
   }
 }
 
+// visit<I>() for BEGIN <= I < END: a loop that holds another is unrolled too late for its sums to be in registers.
+template <int BEGIN, int END, class Visit>
+[[gnu::always_inline]] inline void each_number(const Visit& visit) {
+  if constexpr (BEGIN < END) {
+    visit.template operator()<BEGIN>();
+    each_number<BEGIN + 1, END>(visit);
+  }
+}
+
 template <class V, class Pixel, int NS, int MR, int TAPS, int STEP>
 void strips(const grouped_f32& g) {
   constexpr size_t W = V::width;
@@ -122,8 +131,7 @@ void strips(const grouped_f32& g) {
         kept[w] = V::load(weights + w * W);
         V::hold(kept[w]);
       }
-    QUERN_UNROLL for (int x = 0; x < (MR - 1) * STEP + TAPS; ++x, at += g.src_pixel) {
-      if (__builtin_expect((inside >> x & 1) == 0, 0)) continue;
+    each_number<0, (MR - 1) * STEP + TAPS>([&]<int x>() __attribute__((always_inline)) {
       // A channel of all lines meets its taps.
       const auto meet = [&](size_t c, const auto& spread) __attribute__((always_inline)) {
         V w[TAPS];
@@ -143,8 +151,9 @@ void strips(const grouped_f32& g) {
           }
         }
       };
-      pixel.template each<NS>(at, g.src_line, meet);
-    }
+      if (__builtin_expect((inside >> x & 1) != 0, 1)) pixel.template each<NS>(at, g.src_line, meet);
+      at += g.src_pixel;
+    });
   }
 
   const epilogue_f32& e = *g.out.epilogue;

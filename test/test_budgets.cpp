@@ -74,7 +74,7 @@ TEST(Budget, NoVerbAllocates) {
       quern_problem p = conv(layout, 2, 33, 20, 40, filter);
       p.epilogue.bias = 1, p.epilogue.activation = QUERN_MISH;
       const prepared x(p);
-      std::vector<quern_candidate> all(100);
+      std::vector<quern_candidate> all(1000);
       all[0].size = sizeof all[0];
       quern_error error = {};
       quern_plan plan;
