@@ -250,6 +250,33 @@ struct winograd_output_f32 {
   void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
 };
 
+// ---- winograd_line_f32 ------------------------------------------------------------------------
+//
+// Winograd's F(m, r) along x with everything else summed between the transforms, in registers: for few channels.
+//
+//   line     V[j * matrix + x] = sum over k < a of BT[j][k] * src[x + k * apart]      x < n, and up to a whole vector
+//   strip    C[t * m + i][k] = epilogue(sum over j < a of AT[i][j] * (sum over lines r < lines, terms q < terms of
+//                line[r][term[q] + j * matrix + t * tile] * weights[((r * terms + q) * a + j) * nr + k]))
+//
+// for mr / m tiles t, of whose outputs the first `pixels` are written, and n <= nr channels k.  A term is a channel
+// and, at stride 2, one of two interleaved images.
+struct winograd_transform_f32 {
+  size_t n;
+  const float* src;
+  size_t apart;
+  float* v;
+  size_t matrix;
+};
+
+struct winograd_strip_f32 {
+  size_t pixels, n, lines, terms;
+  const float* const* line;
+  const int32_t* term;
+  size_t matrix, tile;
+  const float* weights;
+  output_f32 out;  // rows are pixels
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -271,6 +298,7 @@ enum class kind : uint8_t {
   depthwise_f32,
   depthwise_planar_f32,
   winograd_f32,
+  winograd_line_f32,
   reorder_f32,
   grouped_f32,
   grouped_planes_f32,
@@ -297,6 +325,7 @@ struct kernel {
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any
   int16_t lines = 0;           // lines of outputs that one call takes
+  int16_t tile = 0;            // winograd_line_f32: m, outputs of a tile
 
   const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them
 
@@ -311,6 +340,8 @@ struct kernel {
   void (*reorder)(const reorder_f32&) = nullptr;
   void (*winograd_input[2])(const winograd_input_f32&) = {};  // along x; along y and x
   void (*winograd_output[2])(const winograd_output_f32&) = {};
+  void (*winograd_line)(const winograd_transform_f32&) = nullptr;
+  void (*winograd_strip)(const winograd_strip_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

@@ -69,6 +69,7 @@ const char* kind_name(kind k) {
     case kind::grouped_f32: return "grouped_f32";
     case kind::reorder_f32: return "reorder_f32";
     case kind::winograd_f32: return "winograd_f32";
+    case kind::winograd_line_f32: return "winograd_line_f32";
     case kind::grouped_planes_f32: return "grouped_planes_f32";
     case kind::reference_cuda: return "reference_cuda";
     case kind::implicit_f32: return "implicit_f32";

@@ -30,7 +30,7 @@ template <int A, class V>
     o[3] = V::fma(q, odd2, even2), o[4] = V::fnma(q, odd2, even2);
     if constexpr (A == 6) o[5] = V::fnma(V::set1(2.5f), d[3], d[1] + d[5]);
   } else {
-    static_assert(A == 8);
+    static_assert(A == 7 || A == 8);
     const V two = V::set1(2), half = V::set1(0.5f), five_halves = V::set1(2.5f);
     const auto pair = [&](int i, V even, V odd) { o[i] = even + odd, o[i + 1] = even - odd; };
     o[0] = V::fma(V::set1(5.25f), d[4] - d[2], d[0] - d[6]);
@@ -39,7 +39,7 @@ template <int A, class V>
          V::fnma(five_halves, d[3], V::fma(half, d[1], two * d[5])));
     pair(5, V::fnma(V::set1(5), d[4], V::fma(V::set1(4), d[2], d[6])),
          V::fnma(five_halves, d[3], V::fma(two, d[1], half * d[5])));
-    o[7] = V::fma(V::set1(5.25f), d[3] - d[5], d[7] - d[1]);
+    if constexpr (A == 8) o[7] = V::fma(V::set1(5.25f), d[3] - d[5], d[7] - d[1]);
   }
 }
 

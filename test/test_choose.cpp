@@ -36,6 +36,7 @@ const choice choices[] = {
     {"nc16hw16 mb1ic64ih56oc64oh56kh3ph1 accuracy=f32", avx512, "conv_direct", nullptr},
     // A first layer, a tiny image, and one whose rows fill the tile as they lie.
     {"nchw mb1ic3ih224oc64oh224kh3ph1", avx512, "conv_planar", nullptr},
+    {"nhwc mb1ic3ih224oc64oh112kh7sh2ph3", avx512, "conv_winograd_line", nullptr},
     {"nchw mb1ic512ih7oc2048oh7kh1", avx512, "conv_band", nullptr},
     {"nchw mb1ic144ih56oc24oh56kh1", avx512, "conv_im2col", nullptr},
     // Winograd, but where weights outweigh the image, with fewer products a weight; not for a few channels.

@@ -26,6 +26,7 @@ const char* const fixed[] = {
     "ic33ih7oc17kh1 bias act=relu",
     "mb2ic17ih9oc33kh3ph1 bias",
     "ic3ih15oc32kh3sh2ph1 bias act=leaky_relu:0.1",
+    "ic3ih17oc20kh7sh2ph3 bias act=relu",
     "ic8ih13iw5oc9kh3kw5ph1pw2 scale bias",
     "ic9ih12oc8kh3ph2dh1",
     "ic7ih9oc7kh7ph3 bias act=clamp:0:6",
