@@ -229,5 +229,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_winograd_line, .about = "few channels: Winograd along x, summed along y in registers",
                 .drives = kind::winograd_line_f32, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32_FAST,
-                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
                 .error_bound = error_bound, .pack = pack, .run = run)
