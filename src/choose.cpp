@@ -125,36 +125,38 @@ uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit
 bool passes(const blocking& b, uint64_t limit) { return b.workspace_bytes > limit / b.workers; }
 
 // `tuned`: what was measured for this problem, or NULL.
-option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
-                const resolved_wish& w, [[maybe_unused]] const tuned_row* tuned) {
-  option o = {};
+// Blocks and cost are written for usable options alone: most pairs are none, and this runs for all.
+void evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
+              const resolved_wish& w, [[maybe_unused]] const tuned_row* tuned, option& o) {
   o.algorithm = &a, o.row = &row, o.backend = backend, o.verdict = QUERN_REFUSED;
+  o.src_layout = p.src.layout, o.dst_layout = p.dst.layout;
+  o.measured_ns = 0, o.rank = 0;
   if (const uint64_t missing = row.isa & ~w.runs_isa) {
     o.verdict = QUERN_UNAVAILABLE;
     o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
-    return o;
+    return;
   }
   if (row.capability_alone ? row.capability != w.machine.gpu.capability : row.capability > w.machine.gpu.capability) {
     o.verdict = QUERN_UNAVAILABLE;
     o.why = {QUERN_REASON_ISA, "gpu.capability", w.machine.gpu.capability, row.capability};
-    return o;
+    return;
   }
-  if ((o.why = a.refuse(p, row))) return o;
+  if ((o.why = a.refuse(p, row))) return;
   if (a.accuracy > p.accuracy) {
     o.why = {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, a.accuracy};
-    return o;
+    return;
   }
-  if ((o.why = ruled_out(a, row, w.wish))) return o;
+  if ((o.why = ruled_out(a, row, w.wish))) return;
   if (a.repeat < w.wish.repeat) {
     o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, a.repeat};
-    return o;
+    return;
   }
 #if !defined(QUERN_NO_TUNING)
   if (const tuned_candidate* c = tuned ? find_candidate(*tuned, a, row) : nullptr)
     if (vary(p, w, c->as, o)) {
       o.verdict = QUERN_USABLE;
       o.measured_ns = double(c->median_ns), o.rank = static_cast<int>(c - tuned->candidate);
-      return o;
+      return;
     }
 #endif
   o.blocks = a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads));
@@ -165,12 +167,11 @@ option evaluate(const quern_problem& p, const algorithm& a, const kernel& row, q
     if (o.blocks.workspace_bytes > limit) {
       o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(limit),
                static_cast<int64_t>(o.blocks.workspace_bytes)};
-      return o;
+      return;
     }
   }
   o.cost = a.predict(p, row, o.blocks, w.machine);
   o.verdict = QUERN_USABLE;
-  return o;
 }
 
 // How far a refused option came.  Those that the wish rules out by name did not take part.
@@ -187,23 +188,17 @@ int distance_of(const option& o, const quern_wish& wish) {
 
 // For a problem that leaves layouts open, what comes of the pair in those that suit it best; where none does, what
 // rules it out besides the layout.
-option in_best_layouts(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
-                       const resolved_wish& w, [[maybe_unused]] const tuned_row* tuned) {
-  if (!has_any(p)) {
-    option o = evaluate(p, a, row, backend, w, tuned);
-    o.src_layout = p.src.layout, o.dst_layout = p.dst.layout;
-    return o;
-  }
-  option best = {};
+void in_best_layouts(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
+                     const resolved_wish& w, const tuned_row* tuned, option& best) {
+  if (!has_any(p)) return evaluate(p, a, row, backend, w, tuned, best);
+  option o;
   int furthest = INT_MIN;
   for_each_layout(p, [&](const quern_problem& q) {
-    option o = evaluate(q, a, row, backend, w, nullptr);
-    o.src_layout = q.src.layout, o.dst_layout = q.dst.layout;
+    evaluate(q, a, row, backend, w, nullptr, o);
     const bool usable = o.verdict == QUERN_USABLE;
     const int came = usable ? INT_MAX : 2 * distance_of(o, w.wish) - (o.why.reason == QUERN_REASON_LAYOUT);
     if (came > furthest || (usable && o.cost.ns < best.cost.ns)) best = o, furthest = came;
   });
-  return best;
 }
 
 [[gnu::format(printf, 2, 3)]] void say(const resolved_wish& w, const char* format, ...) {
@@ -444,8 +439,9 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
   option nearest = {};  // the refusal to name when nothing is left: of who came furthest
   refusal_tally tally;
   int refused = 0, furthest = -1;
+  option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    const option o = in_best_layouts(p, a, row, backend, w, tuned);
+    in_best_layouts(p, a, row, backend, w, tuned, o);
     if (o.verdict == QUERN_USABLE) {
       if (!best.algorithm || better(o, best)) best = o;
       return;
@@ -496,8 +492,9 @@ bool vary(const quern_problem& p, const resolved_wish& w, const variation& as, o
 
 size_t usable_options(const quern_problem& p, const resolved_wish& w, option* out, size_t capacity) {
   size_t kept = 0;
+  option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    const option o = evaluate(p, a, row, backend, w, nullptr);
+    evaluate(p, a, row, backend, w, nullptr, o);
     if (o.verdict != QUERN_USABLE) return;
     size_t place = kept;
     while (place > 0 && o.cost.ns < out[place - 1].cost.ns) --place;
@@ -541,10 +538,11 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   option best = {};
   size_t found = 0, kept = 0;
   size_t end_of[QUERN_UNAVAILABLE + 1] = {};  // of the candidates up to each verdict
+  option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     ++found;
     if (!capacity) return;
-    const option o = in_best_layouts(p, a, row, backend, w, tuned);
+    in_best_layouts(p, a, row, backend, w, tuned, o);
     const quern_candidate c = candidate_of(p, common, o, w);
     size_t place = end_of[o.verdict];
     if (o.verdict == QUERN_USABLE) {
@@ -589,8 +587,9 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
   constexpr size_t most = 64;  // each has less workspace than the one before it: blocks have few sizes
   option front[most];
   size_t kept = 0;
+  option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    const option o = in_best_layouts(p, a, row, backend, w, tuned);
+    in_best_layouts(p, a, row, backend, w, tuned, o);
     if (o.verdict != QUERN_USABLE) return;
     size_t place = 0;
     while (place < kept && !better(o, front[place])) ++place;
