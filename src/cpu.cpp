@@ -137,8 +137,8 @@ struct known_cpu {
 
 constexpr uint64_t amd = uint64_t{0x68747541} << 32, intel = uint64_t{0x756e6547} << 32;
 
-// As `quern info` measured them, one core busy; the first row that fits is taken.  Rows without a model are at the low
-// end of what is in use.
+// The first row that fits is taken.  Zen 4 as `quern info` measured it, one core busy; Sapphire Rapids' arithmetic and L3
+// likewise; the rest, all fork_ns included, are estimates.  Rows without a model are at the low end of what is in use.
 constexpr known_cpu known_cpus[] = {
     {amd | 0xa10f10, QUERN_ISA_AVX512, 116, 170, 110, 20, 17, 4000},     // Zen 4 (EPYC 9004)
     {amd | 0xb00f20, QUERN_ISA_AVX512, 240, 400, 150, 80, 30, 4000},    // Zen 5 (EPYC 9005)
