@@ -179,8 +179,9 @@ TEST(Cpu, MeasuresItsConstants) {
   ASSERT_EQ(quern_cpu_get(&plain, nullptr), QUERN_OK);
   EXPECT_EQ(cpu.model, plain.model);
   EXPECT_EQ(cpu.l2_bytes, plain.l2_bytes);
+  // What a plan takes, however slow an emulator is.
   for (const double c : {cpu.flops, cpu.l1_rate, cpu.l2_rate, cpu.l3_rate, cpu.memory_rate, cpu.fork_ns})
-    EXPECT_TRUE(c > 0.01 && c < 1e7) << c;
+    EXPECT_TRUE(c >= 1e-3 && c <= 1e9) << c;
   // A plan takes it; without memory and pool only the arithmetic is measured.
   quern_wish wish = wish_of();
   wish.cpu = &cpu;
