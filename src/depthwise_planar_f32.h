@@ -50,7 +50,7 @@ template <class V, block_of B>
 
 // Lanes of the first n channels of a block.
 template <class V, block_of B>
-typename V::mask planar_channels(const depthwise_planar_f32& d, size_t n) {
+typename V::lanes planar_channels(const depthwise_planar_f32& d, size_t n) {
   if constexpr (B == block_of::several) {
     alignas(64) float lane[V::width];
     for (size_t i = 0; i < V::width; ++i) lane[i] = (i & (d.block - 1)) < n ? 1.0f : 0.0f;
@@ -67,16 +67,16 @@ struct planar_column {
   size_t lanes, n;       // lanes of the line, from here on, at most a vector
   ptrdiff_t begin, end;  // inputs that exist, counted from input 0
   ptrdiff_t known;       // masks, where the line does not say how many
-  typename V::mask channels, stored;
-  typename V::mask mask[MASKS];  // as planar_line wants them
+  typename V::lanes channels, stored;
+  typename V::lanes mask[MASKS];  // as planar_line wants them
 
   // Lanes of pixels that exist, of the vector that lies `after` floats after input `input`.
-  [[gnu::always_inline]] typename V::mask existing(const depthwise_planar_f32& d, ptrdiff_t input,
+  [[gnu::always_inline]] typename V::lanes existing(const depthwise_planar_f32& d, ptrdiff_t input,
                                                    ptrdiff_t after) const {
     const ptrdiff_t block = static_cast<ptrdiff_t>(d.block);
     return V::range((begin - input) * block - after, (end - input) * block - after) & channels;
   }
-  void set(const depthwise_planar_f32& d, size_t x, typename V::mask of_channels, size_t channels_there) {
+  void set(const depthwise_planar_f32& d, size_t x, typename V::lanes of_channels, size_t channels_there) {
     const size_t pixels = V::width / d.block;
     const epilogue_f32& e = *d.out.epilogue;
     // Where a pixel may be written twice, the last vector of a line is a whole one.
@@ -151,7 +151,7 @@ struct planar_line<V, K, 1, B> {
   static constexpr int masks = K, registers = 2;
   const ptrdiff_t apart;
   const float* line = nullptr;
-  typename V::mask mask[K];
+  typename V::lanes mask[K];
 
   [[gnu::always_inline]] planar_line(const depthwise_planar_f32& d, const planar_column<V, masks>& c)
       : apart(d.apart * static_cast<ptrdiff_t>(d.block)) {
@@ -181,7 +181,7 @@ struct planar_line<V, K, 2, block_of::one> {
   };
   static_assert(K <= W + 1, "the third vector ends before the last tap");
   typename V::index index[K];
-  typename V::mask mask[masks];
+  typename V::lanes mask[masks];
   V first[2], third;
 
   [[gnu::always_inline]] planar_line(const depthwise_planar_f32&, const planar_column<V, masks>& c) {

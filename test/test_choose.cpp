@@ -85,6 +85,7 @@ const choice choices[] = {
     {"nhwc mb1ic64ih56oc16oh55kh4ph1", neon, "conv_direct", "gemm_f32_5x16_neon"},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", neon, "conv_direct", nullptr},
     {"nhwc g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise", nullptr},
+    {"nchw g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise_planar", nullptr},
     {"gemm 512x512:512x512", neon, "gemm", nullptr},
 };
 

@@ -4,7 +4,7 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.  On 32-bit ARM, NEON takes denormals for zero and makes none.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
-// ^ andnot round_even pow2 hold permute transpose8, and fma_lane.
+// ^ andnot round_even pow2 hold permute pick range load_mask store_mask transpose8, and fma_lane.
 #pragma once
 
 #include <arm_neon.h>
@@ -16,6 +16,11 @@ namespace {
 
 struct vec {
   static constexpr int width = 4;
+#if defined(__aarch64__)
+  static constexpr int registers = 32;
+#else
+  static constexpr int registers = 16;
+#endif
   static constexpr bool masks_are_free = false;  // load_part costs more than load
   float32x4_t v;
 
@@ -142,6 +147,43 @@ struct vec {
 #endif
   }
 
+  // pick counts the lanes of b from `width` on.
+  [[gnu::always_inline]] static vec pick(vec a, vec b, index i) {
+    const uint8x16_t first = vreinterpretq_u8_f32(a.v), second = vreinterpretq_u8_f32(b.v);
+#if defined(__aarch64__)
+    return {vreinterpretq_f32_u8(vqtbl2q_u8({{first, second}}, i.v))};
+#else
+    const uint8x8x4_t table = {
+        {vget_low_u8(first), vget_high_u8(first), vget_low_u8(second), vget_high_u8(second)}};
+    return {vreinterpretq_f32_u8(vcombine_u8(vtbl4_u8(table, vget_low_u8(i.v)), vtbl4_u8(table, vget_high_u8(i.v))))};
+#endif
+  }
+
+  // Lanes that memory has, a bit each.  NEON has no loads by mask: whole vectors, as nearly all are, take a branch that
+  // is foreseen, and the others collect their lanes from there or from a zero.
+  struct lanes {
+    uint32_t v;
+  };
+  [[gnu::always_inline]] static void hold(lanes& m) { __asm__("" : "+r"(m.v)); }
+  // From `begin` to before `end`, any of them may lie outside; loads of the others are zero.
+  [[gnu::always_inline]] static lanes range(ptrdiff_t begin, ptrdiff_t end) { return {below(end) & ~below(begin)}; }
+  [[gnu::always_inline]] friend lanes operator&(lanes a, lanes b) { return {a.v & b.v}; }
+  [[gnu::always_inline]] static vec load_mask(const float* p, lanes m) {
+    if (__builtin_expect(m.v == whole, 1)) return load(p);
+    static constexpr float nothing = 0.0f;
+    float32x4_t x = vld1q_dup_f32(m.v & 1 ? p : &nothing);
+    x = vld1q_lane_f32(m.v & 2 ? p + 1 : &nothing, x, 1);
+    x = vld1q_lane_f32(m.v & 4 ? p + 2 : &nothing, x, 2);
+    return {vld1q_lane_f32(m.v & 8 ? p + 3 : &nothing, x, 3)};
+  }
+  [[gnu::always_inline]] void store_mask(float* p, lanes m) const {
+    if (__builtin_expect(m.v == whole, 1)) return store(p);
+    if (m.v & 1) vst1q_lane_f32(p, v, 0);
+    if (m.v & 2) vst1q_lane_f32(p + 1, v, 1);
+    if (m.v & 4) vst1q_lane_f32(p + 2, v, 2);
+    if (m.v & 8) vst1q_lane_f32(p + 3, v, 3);
+  }
+
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
     for (size_t i = 0; i < 8; i += 4)
@@ -149,6 +191,10 @@ struct vec {
   }
 
  private:
+  static constexpr uint32_t whole = 15;
+  [[gnu::always_inline]] static uint32_t below(ptrdiff_t lane) {
+    return lane <= 0 ? 0 : lane >= width ? whole : (uint32_t{1} << lane) - 1;
+  }
   [[gnu::always_inline]] static uint32x4_t bits(vec a) { return vreinterpretq_u32_f32(a.v); }
   [[gnu::always_inline]] static vec of(uint32x4_t a) { return {vreinterpretq_f32_u32(a)}; }
 

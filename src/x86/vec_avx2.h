@@ -25,6 +25,7 @@ struct vec {
   struct mask {
     __m256 v;
   };
+  using lanes = mask;  // that memory has
 
   [[gnu::always_inline]] static vec set1(float x) { return {_mm256_set1_ps(x)}; }
   [[gnu::always_inline]] static vec zero() { return {_mm256_setzero_ps()}; }

@@ -25,6 +25,7 @@ struct vec {
   struct mask {
     __mmask16 v;
   };
+  using lanes = mask;  // that memory has
 
   [[gnu::always_inline]] static vec set1(float x) { return {_mm512_set1_ps(x)}; }
   [[gnu::always_inline]] static vec zero() { return {_mm512_setzero_ps()}; }

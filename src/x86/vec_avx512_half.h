@@ -17,6 +17,7 @@ struct half_vec {
   struct mask {
     __mmask8 v;
   };
+  using lanes = mask;  // that memory has
   struct index {
     __m256i v;
   };
