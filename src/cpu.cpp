@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // What this CPU has.  On x86 the compiler's own detection checks CPUID together with what the OS saves (XCR0), and
-// the C library knows the caches.  On ARM the kernel says in the auxiliary vector what it has and saves; nothing
-// but files tells a process the caches, so they stay unknown.  A system that tells nothing (masked bits) gets
-// less, not a failure.
+// CPUID knows the caches.  On ARM the kernel says in the auxiliary vector what it has and saves; nothing but files
+// tells a process the caches, so they stay unknown.  A system that tells nothing (masked bits) gets less, not a
+// failure.
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,9 +85,20 @@ uint64_t detect_model() {
   return 0;
 }
 
-uint64_t cache_bytes(int name) {
-  const long bytes = sysconf(name);
-  return bytes > 0 ? static_cast<uint64_t>(bytes) : 0;
+// The data cache of a level that this core has a part in.  Not the C library's word: of AMD's L3 it knows the sum over
+// the package, of which a core reaches one (glibc 2.36, sysconf).
+uint64_t cache_bytes(unsigned level) {
+#if defined(__x86_64__)
+  enum { data = 1, unified = 3 };
+  for (const unsigned leaf : {4u, 0x8000001du}) {  // Intel's, AMD's
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    for (unsigned i = 0; __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31); ++i)
+      if ((a >> 5 & 7) == level && ((a & 31) == data || (a & 31) == unified))
+        return uint64_t{(b >> 22) + 1} * ((b >> 12 & 0x3ff) + 1) * ((b & 0xfff) + 1) * (uint64_t{c} + 1);
+  }
+#endif
+  (void)level;
+  return 0;
 }
 
 uint32_t detect_cores() {
@@ -103,9 +114,9 @@ quern_cpu detect() {
   cpu.isa = detect_isa();
   cpu.cores = detect_cores();
   cpu.vector_bits = detect_vector_bits(cpu.isa);
-  cpu.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
-  cpu.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
-  cpu.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+  cpu.l1_bytes = cache_bytes(1);
+  cpu.l2_bytes = cache_bytes(2);
+  cpu.l3_bytes = cache_bytes(3);
   cpu.model = detect_model();
   return cpu;
 }

@@ -40,6 +40,27 @@ TEST(Cpu, EqualsCpuinfo) {
 #endif
 }
 
+// Of an L3 in parts a core reaches one.
+TEST(Cpu, CachesAreThoseOfTheCore) {
+#if defined(__x86_64__)
+  const quern_cpu cpu = this_cpu();
+  const uint64_t ours[] = {cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes};
+  int known = 0;
+  for (int i = 0; i < 8; ++i) {
+    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(i) + "/";
+    size_t level = 0;
+    uint64_t kib = 0;
+    std::string type;
+    if (!(std::ifstream(folder + "level") >> level) || !(std::ifstream(folder + "size") >> kib) ||
+        !(std::ifstream(folder + "type") >> type) || type == "Instruction" || level > 3)
+      continue;
+    EXPECT_EQ(ours[level - 1], kib << 10) << "L" << level;
+    ++known;
+  }
+  if (!known) GTEST_SKIP() << "the system tells no caches";
+#endif
+}
+
 // The system's list has what the kernel saves on a context switch, which CPUID alone does not tell.
 TEST(Cpu, EqualsTheSystemsFlags) {
 #if defined(__x86_64__)
