@@ -19,7 +19,7 @@ namespace {
 struct vec {
   static constexpr int width = 16;
   static constexpr int registers = 32;
-  static constexpr bool masks_are_free = true;  // load_part costs as load does
+  static constexpr bool masks_are_free = true;  // load_part costs nearly what load does
   __m512 v;
 
   struct mask {

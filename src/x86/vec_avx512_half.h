@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A vector of 8 floats with what AVX-512 has over AVX2: free masks, 32 registers, weights broadcast by the operand
-// that reads them.  As far as the depthwise kernels need it.
+// that reads them.  What vec promises but for transpose8.
 #pragma once
 
 #include "vec_avx512.h"
@@ -12,6 +12,7 @@ namespace {
 struct half_vec {
   static constexpr int width = 8;
   static constexpr int registers = 32;
+  static constexpr bool masks_are_free = true;
   __m256 v;
 
   struct mask {
@@ -26,12 +27,23 @@ struct half_vec {
   [[gnu::always_inline]] static half_vec zero() { return {_mm256_setzero_ps()}; }
   [[gnu::always_inline]] static half_vec load(const float* p) { return {_mm256_loadu_ps(p)}; }
   [[gnu::always_inline]] void store(float* p) const { _mm256_storeu_ps(p, v); }
+  [[gnu::always_inline]] static half_vec load_part(const float* p, size_t count) {
+    return {_mm256_maskz_loadu_ps(first(count), p)};
+  }
+  [[gnu::always_inline]] void store_part(float* p, size_t count) const { _mm256_mask_storeu_ps(p, first(count), v); }
+  [[gnu::always_inline]] void stream(float* p) const { _mm256_stream_ps(p, v); }
   [[gnu::always_inline]] static half_vec load_mask(const float* p, mask m) { return {_mm256_maskz_loadu_ps(m.v, p)}; }
   [[gnu::always_inline]] void store_mask(float* p, mask m) const { _mm256_mask_storeu_ps(p, m.v, v); }
 
   [[gnu::always_inline]] friend half_vec operator+(half_vec a, half_vec b) { return {_mm256_add_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend half_vec operator-(half_vec a, half_vec b) { return {_mm256_sub_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend half_vec operator*(half_vec a, half_vec b) { return {_mm256_mul_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend half_vec operator/(half_vec a, half_vec b) { return {_mm256_div_ps(a.v, b.v)}; }
   [[gnu::always_inline]] static half_vec fma(half_vec a, half_vec b, half_vec c) {
     return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+  }
+  [[gnu::always_inline]] static half_vec fnma(half_vec a, half_vec b, half_vec c) {
+    return {_mm256_fnmadd_ps(a.v, b.v, c.v)};
   }
   [[gnu::always_inline]] static half_vec min(half_vec a, half_vec b) { return {_mm256_min_ps(a.v, b.v)}; }
   [[gnu::always_inline]] static half_vec max(half_vec a, half_vec b) { return {_mm256_max_ps(a.v, b.v)}; }
@@ -47,10 +59,35 @@ struct half_vec {
   [[gnu::always_inline]] friend mask operator<(half_vec a, half_vec b) {
     return {_mm256_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
   }
+  [[gnu::always_inline]] friend mask operator<=(half_vec a, half_vec b) {
+    return {_mm256_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)};
+  }
+  [[gnu::always_inline]] friend mask operator==(half_vec a, half_vec b) {
+    return {_mm256_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)};
+  }
+  [[gnu::always_inline]] static half_vec select(mask m, half_vec a, half_vec b) {
+    return {_mm256_mask_blend_ps(m.v, b.v, a.v)};
+  }
+  [[gnu::always_inline]] friend half_vec operator&(half_vec a, half_vec b) { return {_mm256_and_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend half_vec operator|(half_vec a, half_vec b) { return {_mm256_or_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] friend half_vec operator^(half_vec a, half_vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static half_vec andnot(half_vec a, half_vec b) { return {_mm256_andnot_ps(a.v, b.v)}; }
+  [[gnu::always_inline]] static half_vec round_even(half_vec a) {
+    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  }
+  [[gnu::always_inline]] static half_vec pow2(half_vec n) {
+    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
+  }
   [[gnu::always_inline]] static mask range(ptrdiff_t begin, ptrdiff_t end) {
     return {static_cast<__mmask8>(vec::range(begin, end).v)};
   }
   [[gnu::always_inline]] friend mask operator&(mask a, mask b) { return {static_cast<__mmask8>(a.v & b.v)}; }
+
+ private:
+  [[gnu::always_inline]] static __mmask8 first(size_t count) {
+    return static_cast<__mmask8>((uint32_t{1} << count) - 1);
+  }
 };
 
 }  // namespace
