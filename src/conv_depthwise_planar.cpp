@@ -96,9 +96,13 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double bytes =
-      4.0 * double(g.n * g.groups) * double(g.in[0] * g.in[1] * g.in[2] + 2 * g.k * g.out[0] * g.out[1] * g.out[2]);
-  return overlapped(row, b, bytes / (bytes > double(m.l2) ? 8 : 24));
+  const double written = 4.0 * double(g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2]);
+  const double bytes = 4.0 * double(g.n * g.groups * g.in[0] * g.in[1] * g.in[2]) + 2 * written;
+  const bool fits = bytes <= double(m.l2);
+  cost c = overlapped(row, b, bytes / (fits ? 24 : 8));
+  // Kernels that stream their outputs do not read those lines first: nothing hides that.
+  if (!fits) c.ns += written / 8 / clock_ghz / b.workers;
+  return c;
 }
 
 // [phase][block][tap][channel of the block, again and again], channels that are not there are zeros.
