@@ -105,7 +105,7 @@ double compute_cycles(const geometry& g, const kernel& row) {
   const double spreads =
       row.taps ? lines * width / taps * (x * row.step + strips * (taps - row.step)) * double(g.c) : sums;
   const double outputs = double(g.out[0] * g.out[1]) * (3 * x + 25 * strips / row.lines);
-  const double cycles = row.group ? std::max(0.52 * sums, spreads) : 0.66 * sums;
+  const double cycles = row.group ? std::max(0.52 * sums, spreads) : std::max(0.66 * sums, 0.75 * spreads);
   return double(g.n) * double(vectors(g, row).count) * (cycles + outputs);
 }
 

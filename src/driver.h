@@ -101,18 +101,19 @@ inline double chain_bound(const quern_problem& p) {
 }
 
 // Core cycles of one call of a gemm_f32 microkernel, on a core with two vector FMA units of latency four
-// and two vector loads a cycle, and what it takes around the loop.
-inline double tile_cycles(const kernel& row, double m, double n, double k) {
+// and two vector loads a cycle, and what it takes around the loop.  `light`: of what broadcasts and latency weigh.
+inline double tile_cycles(const kernel& row, double m, double n, double k, double light = 1) {
   const double vectors = std::max(1.0, double((int64_t(n) + row.vector - 1) / row.vector));
-  const double step = std::max({m * vectors / 2, (m + vectors) / 2, 4.0});
+  const double step = std::max({m * vectors / 2, (m * light + vectors) / 2, 4.0 * light});
   return step * k + 20 + 1.5 * m * vectors;
 }
 
 // The same, counted in what the widest vectors take: where a core has those in halves, a narrow one is as fast as
-// they are, but for what half the registers cost (7 %: Zen 4).
+// they are, but for what half the registers cost (7 %: Zen 4), and a broadcast takes no longer for the wide ones.
 inline double tile_cycles(const kernel& row, const machine& on, double m, double n, double k) {
   const bool halves = (on.isa & QUERN_ISA_AVX512) && on.vector_bits < 512;
-  return (halves && uint64_t(row.vector) * 32 <= on.vector_bits ? 0.54 : 1) * tile_cycles(row, m, n, k);
+  if (halves && uint64_t(row.vector) * 32 <= on.vector_bits) return 0.54 * tile_cycles(row, m, n, k);
+  return tile_cycles(row, m, n, k, halves ? 0.5 : 1);
 }
 
 // What its rows of A take, of which `k` elements are new to it: a line at a time, from L2.  That is where tall tiles

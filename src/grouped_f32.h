@@ -18,6 +18,15 @@
 namespace quern {
 namespace {
 
+// visit<I>() for BEGIN <= I < END: a loop that holds another is unrolled too late for its sums to be in registers.
+template <int BEGIN, int END, class Visit>
+[[gnu::always_inline]] inline void each_number(const Visit& visit) {
+  if constexpr (BEGIN < END) {
+    visit.template operator()<BEGIN>();
+    each_number<BEGIN + 1, END>(visit);
+  }
+}
+
 template <class V>
 struct factor {
   V v;
@@ -28,7 +37,8 @@ struct factor {
 //
 //   Lanes(g)          what it needs of a call
 //   load(p)           the pixel at p
-//   four<GROUP>(v, u) four u of every group, in all lanes of that group
+//   four(v, u)        four u of every group of 8, in all lanes of that group
+//   load_four(p, u)   four u of the pixel at p, in every four lanes: where it is one group
 //   lane<J>(v)        channel J of the four to all lanes of its group
 template <class V, class Lanes, int GROUP>
 struct groups_in_lanes {
@@ -38,48 +48,89 @@ struct groups_in_lanes {
   explicit groups_in_lanes(const grouped_f32& g) : lanes(g) {}
   template <int NS, class Meet>
   [[gnu::always_inline]] void each(const float* p, ptrdiff_t line, const Meet& meet) const {
-    V all[NS];
-    QUERN_UNROLL for (int h = 0; h < NS; ++h) all[h] = lanes.load(p + h * line);
-    QUERN_UNROLL for (size_t u = 0; u < GROUP / 4; ++u) {
-      V four[NS];
-      QUERN_UNROLL for (int h = 0; h < NS; ++h) four[h] = GROUP == 4 ? all[h] : Lanes::template four<GROUP>(all[h], u);
-      const auto lane = [&]<int J>() __attribute__((always_inline)) {
+    const auto meet_four = [&](size_t u, const V(&four)[NS]) __attribute__((always_inline)) {
+      each_number<0, 4>([&]<int J>() __attribute__((always_inline)) {
         meet(
             u * 4 + J, [&](int h)
                            __attribute__((always_inline)) { return factor<V>{Lanes::template lane<J>(four[h])}; });
-      };
-      lane.template operator()<0>();
-      lane.template operator()<1>();
-      lane.template operator()<2>();
-      lane.template operator()<3>();
+      });
+    };
+    V all[NS];
+    if constexpr (GROUP == V::width) {  // rolled: four times less code, and loads that copy are no slower
+      QUERN_ROLL for (size_t u = 0; u < GROUP / 4; ++u) {
+        QUERN_UNROLL for (int h = 0; h < NS; ++h) all[h] = lanes.load_four(p + h * line, u);
+        meet_four(u, all);
+      }
+      return;
+    }
+    QUERN_UNROLL for (int h = 0; h < NS; ++h) all[h] = lanes.load(p + h * line);
+    if constexpr (GROUP == 4) {
+      meet_four(0, all);
+    } else {
+      QUERN_UNROLL for (size_t u = 0; u < GROUP / 4; ++u) {
+        V four[NS];
+        QUERN_UNROLL for (int h = 0; h < NS; ++h) four[h] = Lanes::four(all[h], u);
+        meet_four(u, four);
+      }
     }
   }
 };
 
-// One group in all lanes; its channels are broadcast from memory, in runs of any length.
+// Four channels of a pixel: each from memory to all lanes, or lanes of a register where instructions multiply by those.
 template <class V>
-struct group_by_broadcast {
+struct four_channels {
+  const float* at;
+  [[gnu::always_inline]] static four_channels load(const float* p) { return {p}; }
+  template <int J>
+  [[gnu::always_inline]] factor<V> get() const {
+    factor<V> f = {V::set1(at[J])};
+    V::hold(f.v);
+    return f;
+  }
+};
+
+template <class V, int J>
+struct lane_factor {
+  typename V::factors v;
+  [[gnu::always_inline]] V operator()(V w, V sum) const { return V::template fma_lane<J>(v, w, sum); }
+};
+
+template <class V>
+requires(requires { typename V::factors; } && !V::lanes_are_copied) struct four_channels<V> {
+  typename V::factors v;
+  [[gnu::always_inline]] static four_channels load(const float* p) { return {V::load_factors(p)}; }
+  template <int J>
+  [[gnu::always_inline]] lane_factor<V, J> get() const {
+    return {v};
+  }
+};
+
+// One group in all lanes, its channels in runs of any length.
+template <class V>
+struct group_of_any {
   static constexpr int channels = 0;
   size_t count, run;
   ptrdiff_t next;
 
-  explicit group_by_broadcast(const grouped_f32& g) : count(g.channels), run(g.run), next(g.src_run) {}
+  explicit group_of_any(const grouped_f32& g) : count(g.channels), run(g.run), next(g.src_run) {}
   template <int NS, class Meet>
   [[gnu::always_inline]] void each(const float* p, ptrdiff_t line, const Meet& meet) const {
     for (size_t c = 0; c < count; p += next) {
       const float *at = p, *const end = p + run;
-      const auto one = [&]() __attribute__((always_inline)) {
-        meet(
-            c++, [&](int h) __attribute__((always_inline)) {
-              V v = V::set1(at[h * line]);
-              V::hold(v);
-              return factor<V>{v};
-            });
-        ++at;
-      };
-      // By hand, as a loop in a loop that is unrolled would be unrolled as well.
-      QUERN_ROLL while (end - at >= 8) one(), one(), one(), one(), one(), one(), one(), one();
-      QUERN_ROLL while (at != end) one();
+      QUERN_ROLL for (; end - at >= 4; at += 4, c += 4) {
+        four_channels<V> four[NS];
+        QUERN_UNROLL for (int h = 0; h < NS; ++h) four[h] = four_channels<V>::load(at + h * line);
+        each_number<0, 4>([&]<int J>() __attribute__((always_inline)) {
+          meet(
+              c + J, [&](int h) __attribute__((always_inline)) { return four[h].template get<J>(); });
+        });
+      }
+      QUERN_ROLL for (; at != end; ++at) meet(
+          c++, [&](int h) __attribute__((always_inline)) {
+            factor<V> f = {V::set1(at[h * line])};
+            V::hold(f.v);
+            return f;
+          });
     }
   }
 };
@@ -98,15 +149,6 @@ template <class V>
     out.c += g.dst_half, out.channel += half;
     if (out.residual) out.residual += g.residual_half;
     finish<V>(out, g.m, g.n - half, tile + half, V::width);
-  }
-}
-
-// visit<I>() for BEGIN <= I < END: a loop that holds another is unrolled too late for its sums to be in registers.
-template <int BEGIN, int END, class Visit>
-[[gnu::always_inline]] inline void each_number(const Visit& visit) {
-  if constexpr (BEGIN < END) {
-    visit.template operator()<BEGIN>();
-    each_number<BEGIN + 1, END>(visit);
   }
 }
 

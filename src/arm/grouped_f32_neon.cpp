@@ -12,49 +12,9 @@ namespace quern {
 namespace {
 
 #if defined(__aarch64__)
-
 constexpr int lines = 3, pixels = 7;
-
-template <int J>
-struct lane_factor {
-  vec::factors v;
-  [[gnu::always_inline]] vec operator()(vec w, vec sum) const { return vec::fma_lane<J>(v, w, sum); }
-};
-
-// One group in all lanes, its channels by fours where a run has them.
-struct group_of_any {
-  static constexpr int channels = 0;
-  size_t count, run;
-  ptrdiff_t next;
-
-  explicit group_of_any(const grouped_f32& g) : count(g.channels), run(g.run), next(g.src_run) {}
-  template <int NS, class Meet>
-  [[gnu::always_inline]] void each(const float* p, ptrdiff_t line, const Meet& meet) const {
-    for (size_t c = 0; c < count; p += next) {
-      const float *at = p, *const end = p + run;
-      QUERN_ROLL for (; end - at >= 4; at += 4, c += 4) {
-        vec::factors four[NS];
-        QUERN_UNROLL for (int h = 0; h < NS; ++h) four[h] = vec::load_factors(at + h * line);
-        const auto lane = [&]<int J>() __attribute__((always_inline)) {
-          meet(
-              c + J, [&](int h) __attribute__((always_inline)) { return lane_factor<J>{four[h]}; });
-        };
-        lane.template operator()<0>();
-        lane.template operator()<1>();
-        lane.template operator()<2>();
-        lane.template operator()<3>();
-      }
-      QUERN_ROLL for (; at != end; ++at) meet(
-          c++, [&](int h) __attribute__((always_inline)) { return factor<vec>{vec::set1(at[h * line])}; });
-    }
-  }
-};
-
 #else
-
 constexpr int lines = 2, pixels = 4;
-using group_of_any = group_by_broadcast<vec>;
-
 #endif
 
 }  // namespace
@@ -70,4 +30,4 @@ QUERN_KERNELS(grouped_f32_neon, {.name = "grouped_f32_taps3_neon",
                                  .taps = 3,
                                  .step = 1,
                                  .lines = lines,
-                                 .grouped = run_grouped<vec, group_of_any, lines, pixels, 3, 1>})
+                                 .grouped = run_grouped<vec, group_of_any<vec>, lines, pixels, 3, 1>})

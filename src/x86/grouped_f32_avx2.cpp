@@ -4,7 +4,7 @@
 //
 // Two FMA units of latency 4 or 5 want 8 to 10 sums at a time, and those of a row of 3 taps are 3 for each line: 4
 // lines of 3 pixels leave registers for 3 weights and a channel.  A group of 8 is a vector, and a channel of it costs
-// no more to broadcast than to copy from lane to lane.  Taps one by one: 2 lines of 5 pixels.
+// less to broadcast than to copy from lane to lane.  Groups of 4, taps one by one: 2 lines of 5 pixels.
 #include <immintrin.h>
 
 #include "grouped_f32.h"
@@ -13,17 +13,13 @@
 namespace quern {
 namespace {
 
-// A pixel of 8 channels: 2 groups of 4, or one of 8.
+// A pixel of 8 channels: 2 groups of 4.
 struct lanes {
   ptrdiff_t half;
 
   explicit lanes(const grouped_f32& g) : half(g.n > 4 ? g.src_run : 0) {}
   [[gnu::always_inline]] vec load(const float* p) const {
     return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + half), 1)};
-  }
-  template <int GROUP>
-  [[gnu::always_inline]] static vec four(vec v, size_t u) {
-    return {u == 0 ? _mm256_permute2f128_ps(v.v, v.v, 0x00) : _mm256_permute2f128_ps(v.v, v.v, 0x11)};
   }
   template <int J>
   [[gnu::always_inline]] static vec lane(vec v) {
@@ -33,7 +29,6 @@ struct lanes {
 
 template <int GROUP>
 using groups_of = groups_in_lanes<vec, lanes, GROUP>;
-using group_of_any = group_by_broadcast<vec>;
 
 }  // namespace
 }  // namespace quern
@@ -61,16 +56,6 @@ QUERN_KERNELS(grouped_f32_avx2,
                .group = 4,
                .lines = 2,
                .grouped = run_grouped<vec, groups_of<4>, 2, 5, 1, 1>},
-              {.name = "grouped_f32_c8_avx2",
-               .about = "8 channels a group, any filter and stride",
-               .kind = kind::grouped_f32,
-               .isa = QUERN_ISA_AVX2,
-               .mr = 5,
-               .nr = 8,
-               .vector = 8,
-               .group = 8,
-               .lines = 2,
-               .grouped = run_grouped<vec, groups_of<8>, 2, 5, 1, 1>},
               {.name = "grouped_f32_taps3_avx2",
                .about = "any number of channels a group, filters 3 wide",
                .kind = kind::grouped_f32,
@@ -81,4 +66,13 @@ QUERN_KERNELS(grouped_f32_avx2,
                .taps = 3,
                .step = 1,
                .lines = 4,
-               .grouped = run_grouped<vec, group_of_any, 4, 3, 3, 1>})
+               .grouped = run_grouped<vec, group_of_any<vec>, 4, 3, 3, 1>},
+              {.name = "grouped_f32_avx2",
+               .about = "any number of channels a group, any filter and stride",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX2,
+               .mr = 3,
+               .nr = 8,
+               .vector = 8,
+               .lines = 4,
+               .grouped = run_grouped<vec, group_of_any<vec>, 4, 3, 1, 1>})

@@ -3,8 +3,9 @@
 // f32 grouped convolution for AVX-512; the contract is grouped_f32 in kernel.h, the loop grouped_f32.h.
 //
 // 4 channels a group: 2 lines of 7 pixels leave registers for the 12 weights of a row of 3 taps.  8 and 16: the weights
-// are loaded for every pixel, so 3 lines share them.  Any: 2 lines of 14 pixels, 3 weights and a channel.  Planes: 4
-// channels of 6 vectors, 4 weights and a pixel vector; at stride 2 one less, for the second half and its order.
+// are loaded for every pixel, so 3 lines share them; beyond filters 3 wide at stride 1 a GEMM tile of 16 columns is as
+// good for 16.  Any: 2 lines of 14 pixels, 3 weights and a channel.  Planes: 4 channels of 6 vectors, 4 weights and a
+// pixel vector; at stride 2 one less, for the second half and its order.
 #include <immintrin.h>
 
 #include "grouped_f32.h"
@@ -29,15 +30,12 @@ struct lanes {
     if (__builtin_expect(whole, 1)) return vec::load(p);  // masks cost Zen 4 an operation each
     return {_mm512_mask_loadu_ps(_mm512_maskz_loadu_ps(low, p), high, p + half)};
   }
-  template <int GROUP>
   [[gnu::always_inline]] static vec four(vec v, size_t u) {
-    if constexpr (GROUP == 8)
-      return {u == 0 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xa0)
-                     : _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xf5)};
-    return {u == 0   ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0x00)
-            : u == 1 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0x55)
-            : u == 2 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xaa)
-                     : _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xff)};
+    return {u == 0 ? _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xa0)
+                   : _mm512_maskz_shuffle_f32x4(0xffff, v.v, v.v, 0xf5)};
+  }
+  [[gnu::always_inline]] vec load_four(const float* p, size_t u) const {
+    return {_mm512_maskz_broadcast_f32x4(0xffff, _mm_loadu_ps(p + u * 4 + (u < 2 ? 0 : half)))};
   }
   template <int J>
   [[gnu::always_inline]] static vec lane(vec v) {
@@ -47,7 +45,6 @@ struct lanes {
 
 template <int GROUP>
 using groups_of = groups_in_lanes<vec, lanes, GROUP>;
-using group_of_any = group_by_broadcast<vec>;
 
 struct masked {
   static constexpr int step = 1;
@@ -168,28 +165,6 @@ QUERN_KERNELS(grouped_f32_avx512,
                .group = 16,
                .lines = 3,
                .grouped = run_grouped<vec, groups_of<16>, 3, 7, 3, 1>},
-              {.name = "grouped_f32_c16_taps3s2_avx512",
-               .about = "16 channels a group, filters 3 wide, stride 2",
-               .kind = kind::grouped_f32,
-               .isa = QUERN_ISA_AVX512,
-               .mr = 7,
-               .nr = 16,
-               .vector = 16,
-               .taps = 3,
-               .step = 2,
-               .group = 16,
-               .lines = 3,
-               .grouped = run_grouped<vec, groups_of<16>, 3, 7, 3, 2>},
-              {.name = "grouped_f32_c16_avx512",
-               .about = "16 channels a group, any filter and stride",
-               .kind = kind::grouped_f32,
-               .isa = QUERN_ISA_AVX512,
-               .mr = 7,
-               .nr = 16,
-               .vector = 16,
-               .group = 16,
-               .lines = 3,
-               .grouped = run_grouped<vec, groups_of<16>, 3, 7, 1, 1>},
               {.name = "grouped_f32_taps3_avx512",
                .about = "any number of channels a group, filters 3 wide",
                .kind = kind::grouped_f32,
@@ -200,7 +175,7 @@ QUERN_KERNELS(grouped_f32_avx512,
                .taps = 3,
                .step = 1,
                .lines = 2,
-               .grouped = run_grouped<vec, group_of_any, 2, 14, 3, 1>},
+               .grouped = run_grouped<vec, group_of_any<vec>, 2, 14, 3, 1>},
               {.name = "grouped_planes_f32_4x96_avx512",
                .about = "planes of groups, stride 1",
                .kind = kind::grouped_planes_f32,
