@@ -56,8 +56,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
     const double k =
         double(ph.d.taps) * double(ph.w.taps) * double(g.c) * rows_read / double(std::max<int64_t>(1, ph.h.out_count));
     const double calls = double(ph.d.out_count) * double(ph.h.out_count) * double(tiles.tiles);
-    cycles += calls * double(panels) * tile_cycles(row, on, m, row.nr, k);
-    if (tail) cycles += calls * tile_cycles(row, on, m, double(tail), k);
+    cycles += calls * double(panels) * (tile_cycles(row, on, m, row.nr, k) + refill_cycles(row, on, m, k * row.nr));
+    if (tail)
+      cycles += calls * (tile_cycles(row, on, m, double(tail), k) + refill_cycles(row, on, m, k * double(tail)));
     cycles += calls * double(up(g.k, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     cycles += calls * double(up(g.k, row.nr)) * 4 * double(ph.d.taps * ph.h.taps * (rows_merge(g, w) ? 1 : ph.w.taps));
     // Copying: a vector of four in two cycles, and what every row takes around it.
@@ -98,7 +99,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   if (one > room) most = std::clamp<int64_t>((h.taps - 1) * h.tap / h.pixel, most, rows);
   int64_t parts = up(rows, most);
   b.cycles = compute_cycles(g, row, m, b.word[sown], parts, 1);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.workers = useful_workers(m, b.cycles, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));
   int64_t channel_blocks = 1;
@@ -124,12 +125,9 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = band_geometry(p);
-  const double weights = double(b.packed_bytes);
-  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
-  const double traffic =
-      ((weights > double(m.l2) ? weights * double(b.word[bands]) * double(g.n) : 0) + image + output) / 8;
-  return overlapped(row, b, traffic);
+  const operand_bytes o(g, b.packed_bytes);
+  const double passes = o.weights > double(m.l2) ? double(b.word[bands]) * double(g.n) : 1;
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -303,5 +301,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_band, .about = "sliding window over a band copied channels last, any layout",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict, .error_bound = chain_bound, .pack = pack, .run = run)

@@ -69,13 +69,13 @@ int64_t side_by_side(const geometry& g, int64_t vector) {
   return least;
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * vectors * row.vector) * sizeof(float);
-  b.cycles = compute_cycles(g, row);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.cycles = pace(row, m) * compute_cycles(g, row);
+  b.workers = useful_workers(m, b.cycles, threads);
   const int64_t rows = std::max<int64_t>(1, phase_of(g, 0).h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
@@ -90,10 +90,9 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double bytes =
-      4.0 * double(g.n * g.groups) * double(g.in[0] * g.in[1] * g.in[2] + 2 * g.k * g.out[0] * g.out[1] * g.out[2]);
-  const double traffic = bytes / (bytes > double(m.l2) ? 8 : 24);
-  return overlapped(row, b, traffic);
+  const operand_bytes o(g, b.packed_bytes);
+  // Lines of dst are read before they are written, and many lines are on their way at once.
+  return overlapped(row, m, b, (1.5 * o.image + 3 * o.output) / (copy_rate(m, o.all()) * m.cycle_ns));
 }
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.

@@ -48,7 +48,7 @@ refusal refuse(const quern_problem& p, const kernel& row) {
 
 // A multiply-add of a vector costs half a cycle, a load one, as it is rarely aligned; a weight that is broadcast by
 // the instruction that multiplies half of one.
-double compute_cycles(const geometry& g, const kernel& row) {
+double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   const double phases = g.transposed ? double(g.stride[1] * g.stride[2]) : 1, mr = row.mr;
   const int64_t wide = g.transposed ? up(g.out[2], g.stride[2]) : g.out[2],
                 high = g.transposed ? up(g.out[1], g.stride[1]) : g.out[1];
@@ -71,19 +71,19 @@ double compute_cycles(const geometry& g, const kernel& row) {
     loads = lines * width * (one ? 2 : g.stride[2] == 2 ? 10 : 4.0 * row.vector) + taps / 2;
   }
   const double store = g.dst[4] == g.src_block && !g.transposed ? 1.5 : 12.0 * row.vector / double(g.src_block);
-  return planes * (vectors * (std::max(taps / 2, loads) + store) + taps + 20);
+  return planes * (pace(row, on) * vectors * (std::max(taps / 2, loads) + store) + clock_cycles(on) * (taps + 20));
 }
 
 // Floats that a tap of a block has in the packed weights: several channels fill a vector.
 int64_t lanes_of(int64_t block, const kernel& row) { return block == 1 ? 1 : row.vector; }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const int64_t blocks = std::max<int64_t>(1, up(g.groups * g.k, g.src_block));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * blocks * lanes_of(g.src_block, row)) * sizeof(float);
-  b.cycles = compute_cycles(g, row);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.cycles = compute_cycles(g, row, m);
+  b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
   b.word[together] = up(blocks, std::min(blocks, up(wanted, fixed)));
@@ -96,13 +96,9 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double written = 4.0 * double(g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2]);
-  const double bytes = 4.0 * double(g.n * g.groups * g.in[0] * g.in[1] * g.in[2]) + 2 * written;
-  const bool fits = bytes <= double(m.l2);
-  cost c = overlapped(row, b, bytes / (fits ? 24 : 8));
-  // Kernels that stream their outputs do not read those lines first: nothing hides that.
-  if (!fits) c.ns += written / 8 / clock_ghz / b.workers;
-  return c;
+  const operand_bytes o(g, b.packed_bytes);
+  // Lines of dst are read before they are written, and many lines are on their way at once.
+  return overlapped(row, m, b, (1.5 * o.image + 3 * o.output) / (copy_rate(m, o.all()) * m.cycle_ns));
 }
 
 // [phase][block][tap][channel of the block, again and again], channels that are not there are zeros.

@@ -95,8 +95,12 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, i
               // Taps that neighbour each other in x share most of what they read.
               const double rows = row_cycles(m, k / double(std::max<int64_t>(xs.part[x].taps, 1)));
               const double clash = row_clash(on, m, s.line.src) * calls;
-              if (panels) cycles += clash * double(panels) * (tile_cycles(row, on, m, row.nr, k) + rows);
-              if (tail) cycles += clash * (tile_cycles(row, on, m, double(tail), k) + rows);
+              if (panels)
+                cycles += clash * double(panels) *
+                          (tile_cycles(row, on, m, row.nr, k) + rows + refill_cycles(row, on, m, k * row.nr));
+              if (tail)
+                cycles += clash * (tile_cycles(row, on, m, double(tail), k) + rows +
+                                   refill_cycles(row, on, m, k * double(tail)));
             }
       }
     }
@@ -132,7 +136,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t most_images = std::max<int64_t>(1, stream_weights ? l2 / 3 / (image_row * rows) : 196 / pixels);
   b.word[images] = std::clamp<int64_t>(g.n, 1, most_images);
   b.cycles = compute_cycles(g, row, m, b.word[images]);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.workers = useful_workers(m, b.cycles, threads);
 
   const auto fixed_items = [&] { return std::max<int64_t>(1, up(g.n, b.word[images]) * g.groups * g.phases()); };
   int64_t fixed = fixed_items();
@@ -160,15 +164,13 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  // Beyond L2 memory moves 8 bytes a cycle.  Panels one by one read the image again each.
-  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 4.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
-  const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr * b.word[panels_at_once]));
-  const double weights = double(b.packed_bytes), l2 = double(m.l2);
+  const operand_bytes o(g, b.packed_bytes);
+  // Panels one by one read the image again each.
+  const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr * b.word[panels_at_once])), l2 = double(m.l2);
   const double passes = double(b.word[bands]) * double(up(g.n, b.word[images]));
-  const double traffic = (weights > l2 ? weights * passes : 0) +
-                         (image / double(passes) > l2 / 2 ? image * reads : image) + (output > l2 ? output : 0);
-  return overlapped(row, b, traffic / 8);
+  const double read =
+      (o.weights > l2 ? o.weights * passes : o.weights) + (o.image / passes > l2 / 2 ? o.image * reads : o.image);
+  return overlapped(row, m, b, o.cycles(m, read, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

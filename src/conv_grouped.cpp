@@ -121,8 +121,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
     const int64_t bytes = g.filter_size() * int64_t(sizeof(grouped_row)) + g.filter[2] * int64_t(sizeof(uint32_t));
     b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
   }
-  b.cycles = compute_cycles(g, row);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.cycles = pace(row, m) * compute_cycles(g, row);
+  b.workers = useful_workers(m, b.cycles, threads);
   const int64_t lines = std::max<int64_t>(1, phase_of(g, 0).h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   b.word[bands] = std::min(up(lines, row.lines), up(wanted, items_of(g)));
@@ -139,11 +139,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double bytes =
-      4.0 * double(g.n * g.groups) *
-          (double(g.c) * double(g.in[0] * g.in[1] * g.in[2]) + double(g.k) * double(g.out[0] * g.out[1] * g.out[2])) +
-      double(b.packed_bytes);
-  return overlapped(row, b, bytes / (bytes > double(m.l2) ? 12 : 32));
+  const operand_bytes o(g, b.packed_bytes);
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
 // [phase][vector][taps of a kernel's row][c][tap in it][output]

@@ -93,7 +93,7 @@ double compute_cycles(const geometry& g, const kernel& row, bool joined) {
   return cycles * double(g.n * g.groups * g.out[0]) * double(up(std::max<int64_t>(1, g.k), row.mr));
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = geometry_of(p);
   const bool joined = lines_join(g, row, p.epilogue.residual);
   blocking b = {};
@@ -101,8 +101,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const int64_t bytes = g.filter_size() * int64_t(sizeof(grouped_row)) +
                         g.filter[2] * masks(g, row, joined).length * int64_t(sizeof(uint32_t));
   b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
-  b.cycles = compute_cycles(g, row, joined);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.cycles = pace(row, m) * compute_cycles(g, row, joined);
+  b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1, images = std::max<int64_t>(1, g.n);
   b.word[block_groups] = up(g.groups, std::min(g.groups, up(wanted, images)));
   b.word[blocks] = up(g.groups, b.word[block_groups]);
@@ -112,10 +112,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double bytes =
-      4.0 * double(g.n * g.groups) *
-      (double(g.in[0] * g.in[1] * g.in[2]) * double(g.c) + double(g.out[0] * g.out[1] * g.out[2]) * double(g.k));
-  return overlapped(row, b, bytes / (bytes > double(m.l2) ? 12 : 32));
+  const operand_bytes o(g, b.packed_bytes);
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
 // [group][k / mr][tap][c][mr]

@@ -93,8 +93,8 @@ static double compute_cycles(const geometry& g, const kernel& row, const machine
   const double m = double(tiles.count) / double(tiles.tiles);
   const double whole = double(columns / row.nr), tail = double(columns % row.nr);
   const double k = double(x.k), parts = double(std::max<int64_t>(1, up(x.k, std::max<int64_t>(1, b.word[k_block]))));
-  double cycles = whole * tile_cycles(row, on, m, row.nr, k / parts);
-  if (tail > 0) cycles += tile_cycles(row, on, m, tail, k / parts);
+  double cycles = whole * (tile_cycles(row, on, m, row.nr, k / parts) + refill_cycles(row, on, m, k / parts * row.nr));
+  if (tail > 0) cycles += tile_cycles(row, on, m, tail, k / parts) + refill_cycles(row, on, m, k / parts * tail);
   cycles += (whole + (tail > 0)) * row_cycles(m, k / parts);
   cycles *= parts * double(tiles.tiles);
   if (across && b.word[flags] & in_place) cycles *= row_clash(on, m, g.stride[2] * g.src[4]);
@@ -108,8 +108,6 @@ static double compute_cycles(const geometry& g, const kernel& row, const machine
     const double taps = k / double(std::max<int64_t>(1, across && straight ? g.c * g.filter[2] : g.c));
     cycles += double(x.pixels) * double(b.word[channel_blocks]) * (k * (straight ? 0.25 : 0.75) + 70 * taps / piece);
   }
-  // Rows of an image are planes apart: where L1 does not keep them they come from L2, line by line.
-  if (!across && (b.word[flags] & in_place) && k * columns > 8192) cycles *= 1.05;
   if (b.word[flags] & scattered) cycles += double(rows * columns);
   return cycles * double(g.n * g.groups * g.phases());
 }
@@ -139,7 +137,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;
   b.cycles = compute_cycles(g, row, m, b) + (across ? 0 : weight_rows_cycles(b.packed_bytes, m.l2));
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.workers = useful_workers(m, b.cycles, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases());
   if (b.workers > 1 && fixed * up(x.pixels, pixels) < 4 * b.workers) {
@@ -168,12 +166,9 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
-  const double weights = double(b.packed_bytes);
-  const double passes = double(g.n) * b.word[pixel_blocks];
-  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
-  const double traffic = ((weights > double(m.l2) ? weights * passes : 0) + image + output) / 8;
-  return overlapped(row, b, traffic);
+  const operand_bytes o(g, b.packed_bytes);
+  const double passes = o.weights > double(m.l2) ? double(g.n) * double(b.word[pixel_blocks]) : 1;
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + o.image, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

@@ -86,8 +86,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
     if (line % row.nr) one += tile_cycles(row, on, m, double(line % row.nr), k);
     one += double(up(line, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     one += double(up(line, row.nr)) * 3 * double(ph.taps());
-    // Rows of B that L1 cannot keep come from L2, two lines or three for a vector or two.
-    if (double(s.plane) * double(g.c) > 8192) one *= 1.05;
+    // Where L1 does not keep the planes, each tap has its pixels from L2.
+    if (4 * s.plane * g.c > int64_t(on.l1)) one += refill_cycles(row, on, m, k * double(line));
     cycles += lines * double(channels.tiles) * one;
     if (sow) cycles += lines * double(line * g.k);
     const double items = double(ph.d.out_count) * double(band_count * block_count);
@@ -114,7 +114,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   if (two > one) most = std::clamp<int64_t>(int64_t((double(l2) / 2 - one) / (two - one)) + 1, 1, rows);
   int64_t parts = up(rows, most);
   b.cycles = compute_cycles(g, row, m, b.word[sown], parts, 1) + weight_rows_cycles(b.packed_bytes, m.l2);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.workers = useful_workers(m, b.cycles, threads);
 
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));
   const int64_t tiles = up(std::max<int64_t>(1, g.k), row.mr);
@@ -137,13 +137,10 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = band_geometry(p);
-  const double weights = double(b.packed_bytes);
-  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
+  const operand_bytes o(g, b.packed_bytes);
   // Weights pass once a row.
-  const double traffic =
-      ((weights > double(m.l2) / 2 ? weights * double(g.out[0] * g.out[1]) * double(g.n) : 0) + image + output) / 8;
-  return overlapped(row, b, traffic);
+  const double passes = o.weights > double(m.l2) / 2 ? double(g.out[0] * g.out[1]) * double(g.n) : 1;
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -307,5 +304,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_planar,
                 .about = "sliding window over a band split by the stride, pixels across: NCHW or few outputs",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict, .error_bound = chain_bound, .pack = pack, .run = run)

@@ -25,7 +25,7 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   return geometry_of(p).refuse_phases();
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t threads) {
+blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& on, uint32_t threads) {
   const geometry g = geometry_of(p);
   const weight_panels panels = {g, row.nr, row.vector};
   blocking b = {};
@@ -36,19 +36,17 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const double k = double(ph.taps()) * double(g.c);
   const double calls = double(ph.d.out_count) * double(ph.h.out_count) * double(tiles.tiles);
   // The list, and pixels of one channel after the other: a line of the cache serves few of them.
-  const auto tile = [&](double n) { return tile_cycles(row, m, n, k) + (6 + m / 2) * k + 0.7 * m * n + 60; };
+  const auto tile = [&](double n) { return tile_cycles(row, on, m, n, k) + (6 + m / 2) * k + 0.7 * m * n + 60; };
   const int64_t tail = g.k % row.nr;
   const double cycles = calls * (double(g.k / row.nr) * tile(row.nr) + (tail ? tile(double(tail)) : 0));
   b.cycles = cycles * double(g.phases()) * double(g.n) * double(g.groups);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.workers = useful_workers(on, b.cycles, threads);
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine&) {
-  const geometry g = geometry_of(p);
-  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
-  return overlapped(row, b, (double(b.packed_bytes) + image + output) / 8);
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const operand_bytes o(geometry_of(p), b.packed_bytes);
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

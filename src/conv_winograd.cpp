@@ -15,8 +15,6 @@
 // densest in memory, lines of tiles go through a buffer of 16 channels in L1.
 #include "conv_winograd.h"
 
-#include <cmath>
-
 #include "driver.h"
 #include "pixels.h"
 #include "winograd_tiling.h"
@@ -46,13 +44,9 @@ bool through_buffer(const quern_problem& p, const geometry& g, const kernel& row
   return !source_run(g, row) || !destination_run(p, g, row);
 }
 
-double image_bytes(const geometry& g) {
-  return 4 * double(g.n * g.groups) *
-         (double(g.in[0] * g.in[1] * g.in[2] * g.c) + double(g.out[0] * g.out[1] * g.out[2] * g.k));
-}
-
-// Core cycles of a run, on the core of tile_cycles(): products, and transforms at a price a point and vector.
-double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const blocking& b) {
+// Products, and transforms at a price a point and vector.
+double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const machine& on,
+                      const blocking& b) {
   const geometry& g = t.g;
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
   const cut groups(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups]));
@@ -60,14 +54,17 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
   const cut rows(std::max<int64_t>(groups.height, 1), row.mr);
   const double m = tiles / double(rows.tiles);
   const double depth = double(g.c * t.products()) / double(t.points());
-  double group = double(panels) * tile_cycles(row, m, row.nr, depth);
-  if (tail) group += tile_cycles(row, m, double(tail), depth);
+  double group =
+      double(panels) * (tile_cycles(row, on, m, row.nr, depth) + refill_cycles(row, on, m, depth * (m + row.nr)));
+  if (tail)
+    group += tile_cycles(row, on, m, double(tail), depth) + refill_cycles(row, on, m, depth * (m + double(tail)));
   group *= double(t.points() * rows.tiles);
-  const double in = 0.9 + 0.155 * row.vector + (source_run(g, row) ? 0 : 0.35 * row.vector),
-               out = 1.3 + 0.17 * row.vector + (destination_run(p, g, row) ? 0 : 0.3 * row.vector);
-  const double vectors =
-      in * double(t.all_parts() * up(g.c, row.vector)) * double(b.word[blocks]) + out * double(up(g.k, row.vector));
-  group += tiles * double(t.points()) * vectors;
+  // Stores bound that, so narrow vectors win nothing; and a call waits for the first lines of its tile.
+  const double in = 0.18 * row.vector + (source_run(g, row) ? 0 : 0.15 * row.vector),
+               out = 0.25 * row.vector + (destination_run(p, g, row) ? 0 : 0.12 * row.vector), call = 55;
+  const double sources = double(t.all_parts()) * double(b.word[blocks]);
+  const double vectors = in * sources * double(up(g.c, row.vector)) + out * double(up(g.k, row.vector));
+  group += tiles * (double(t.points()) * vectors + call * (sources + 1));
   return group * double(groups.tiles) * double(g.groups);
 }
 
@@ -113,14 +110,14 @@ blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row,
                 one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8;
-  b.word[fetch_ahead] = !through_buffer(p, g, row) && image_bytes(g) > 4 * double(l2);
+  b.word[fetch_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
   const int64_t room = resident ? l2 * 3 / 4 - weights : 4 * l2, least = up(12, row.mr) * row.mr;
   const int64_t largest = resident && b.word[fetch_ahead] ? least : std::max(least, up(25, row.mr) * row.mr);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
   int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
   b.word[tile_groups] = parts, b.word[blocks] = 1;
-  b.cycles = compute_cycles(p, t, row, b);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.cycles = compute_cycles(p, t, row, m, b);
+  b.workers = useful_workers(m, b.cycles, threads);
   if (b.workers > 1 && parts * g.groups < 2 * b.workers) {
     // Smaller groups while each worker has two that fill the tile, else every worker has a share of the weights.
     if (t.tiles * g.groups >= 2 * b.workers * least)
@@ -135,24 +132,22 @@ blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row,
   // Blocks begin where those of a blocked layout do.
   while (b.word[block_panels] * row.nr % 16 != 0) ++b.word[block_panels];
   b.word[blocks] = std::max<int64_t>(1, up(panels.count(), b.word[block_panels]));
-  b.cycles = compute_cycles(p, t, row, b);
+  b.cycles = compute_cycles(p, t, row, m, b);
   const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
   b.workspace_bytes =
       sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
   return b;
 }
 
-cost predict(const form& f, const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = geometry_of(p);
+  const operand_bytes o(g, b.packed_bytes);
   const double streamed =
       double(b.packed_bytes) > double(m.l2) * 5 / 8 ? double(b.packed_bytes) * double(b.word[tile_groups]) : 0;
-  // Weights from L3 come 10 bytes a cycle, or wait: the first tile of rows that meets a line of them has them hidden
-  // behind its multiply-adds, as far as those go.
-  const double tiles = std::max(1.0, double(tiling_of(f, g).tiles) / double(b.word[tile_groups]));
-  const double rows = tiles / double(up(int64_t(std::ceil(tiles)), row.mr)), hidden = rows * 16 / row.vector / 2;
-  blocking waiting = b;
-  waiting.cycles += std::max(0.0, 6.4 - hidden) * streamed / 64;
-  return overlapped(row, waiting, streamed / 10 + image_bytes(g) / 8);
+  // The products wait for weights, transforms for pieces of the image, planes for twice as many.
+  const double piece = through_buffer(p, g, row) ? 4 : 2;
+  const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
+  return waiting(row, m, b, (streamed / fetch_rate(m, 0) + image / fetch_rate(m, o.all())) / m.cycle_ns);
 }
 
 double error_bound(const form& f, const quern_problem& p) {

@@ -22,7 +22,7 @@ struct form {
 
 refusal refuse(const form&, const quern_problem&, const kernel&);
 blocking choose_blocks(const form&, const quern_problem&, const kernel&, const machine&, uint32_t threads);
-cost predict(const form&, const quern_problem&, const kernel&, const blocking&, const machine&);
+cost predict(const quern_problem&, const kernel&, const blocking&, const machine&);
 double error_bound(const form&, const quern_problem&);
 void pack(const form&, const job&, int64_t first, int64_t count, const void* weights, char* payload);
 void run(const form&, const job&, const execution&);
@@ -54,7 +54,7 @@ struct of {
     return winograd_driver::choose_blocks(f, p, row, m, threads);
   }
   static cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-    return winograd_driver::predict(f, p, row, b, m);
+    return winograd_driver::predict(p, row, b, m);
   }
   static double error_bound(const quern_problem& p) { return winograd_driver::error_bound(f, p); }
   static void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

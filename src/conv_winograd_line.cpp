@@ -92,22 +92,24 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   const double out_lines = double(g.n * g.out[0] * g.out[1]), tiles = row.mr / row.tile;
   b.word[streamed] = out_lines * double(g.out[2] * g.k) * 4 > 4 * double(m.l2);
   // A term of a point takes a load and half a cycle a tile; back again, half a cycle an operation and one a store.
-  const double strip = double(s.lines * s.terms * s.a) * (tiles + 0.5) / 2 + double(row.mr) * 5 + 25;
+  // Weights and transformed pixels come from L2 where L1 has no room for both.
+  const double points = double(s.lines * s.a), terms = points * double(s.terms);
+  const double touched = 4 * (terms * row.nr + points * double(row.mr * s.stride * s.pixel * s.planes));
+  const double strip = terms * (tiles + 0.5) / 2 + double(row.mr) * 3.3 +
+                       (touched > 0.75 * double(m.l1) ? 0.65 * touched / (m.l2_rate * m.cycle_ns) : 0);
   const double line = double(s.planes * s.matrix) / row.vector * 3.0 * double(s.a);
-  b.cycles = out_lines * (double(strips * panels) * strip +
-                          double(std::min<int64_t>(g.stride[1], s.lines) * b.word[blocks]) * line);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.cycles =
+      pace(row, m) * out_lines *
+      (double(strips * panels) * strip + double(std::min<int64_t>(g.stride[1], s.lines) * b.word[blocks]) * line);
+  b.workers = useful_workers(m, b.cycles, threads);
   const int64_t images = std::max<int64_t>(1, g.n * g.out[0] * b.word[blocks]);
   b.word[bands] = b.workers > 1 ? std::clamp<int64_t>(up(2 * b.workers, images), 1, std::max<int64_t>(1, g.out[1])) : 1;
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine&) {
-  const geometry g = geometry_of(p);
-  const double bytes =
-      4.0 * double(g.n) *
-      (double(g.in[0] * g.in[1] * g.in[2]) * double(g.c) + double(g.out[0] * g.out[1] * g.out[2]) * double(g.k));
-  return overlapped(row, b, bytes / 8);
+cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const operand_bytes o(geometry_of(p), b.packed_bytes);
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, b.word[streamed]));
 }
 
 double error_bound(const quern_problem& p) {
@@ -229,5 +231,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_winograd_line, .about = "few channels: Winograd along x, summed along y in registers",
                 .drives = kind::winograd_line_f32, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32_FAST,
-                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = error_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict, .error_bound = error_bound, .pack = pack, .run = run)

@@ -16,10 +16,6 @@
 #include <sys/auxv.h>
 #endif
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <algorithm>
 #include <atomic>
 
@@ -29,6 +25,9 @@
 
 namespace quern {
 namespace {
+
+// The beginnings of vendors' names, as quern_cpu.model has them.
+constexpr uint64_t amd = uint64_t{0x68747541} << 32, intel = uint64_t{0x756e6547} << 32;
 
 struct isa_name {
   uint64_t bit;
@@ -59,20 +58,6 @@ uint64_t detect_isa() {
   return isa;
 }
 
-// Family 0x19 of AMD's is Zen 3, without AVX-512, and Zen 4, which runs what has 512 bits as two halves.
-uint64_t detect_vector_bits(uint64_t isa) {
-#if defined(__x86_64__)
-  unsigned eax, ebx, ecx, edx;
-  const bool amd = __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_AMD_ebx;
-  if (amd && isa & QUERN_ISA_AVX512 && __get_cpuid(1, &eax, &ebx, &ecx, &edx)) {
-    const unsigned family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
-    if (family == 0x19) return 256;
-  }
-#endif
-  (void)isa;
-  return 0;
-}
-
 uint64_t detect_model() {
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -83,6 +68,12 @@ uint64_t detect_model() {
   }
 #endif
   return 0;
+}
+
+// Family 0x19 of AMD's is Zen 3, without AVX-512, and Zen 4, which runs what has 512 bits as two halves.
+uint64_t vector_bits_of(uint64_t model, uint64_t isa) {
+  const uint64_t family = (model >> 8 & 0xf) + (model >> 20 & 0xff);
+  return model >> 32 == amd >> 32 && family == 0x19 && (isa & QUERN_ISA_AVX512) ? 256 : 0;
 }
 
 // The data cache of a level that this core has a part in.  Not the C library's word: of AMD's L3 it knows the sum over
@@ -113,11 +104,11 @@ quern_cpu detect() {
   cpu.size = sizeof cpu;
   cpu.isa = detect_isa();
   cpu.cores = detect_cores();
-  cpu.vector_bits = detect_vector_bits(cpu.isa);
   cpu.l1_bytes = cache_bytes(1);
   cpu.l2_bytes = cache_bytes(2);
   cpu.l3_bytes = cache_bytes(3);
   cpu.model = detect_model();
+  cpu.vector_bits = vector_bits_of(cpu.model, cpu.isa);
   return cpu;
 }
 
@@ -146,19 +137,24 @@ struct known_cpu {
   double flops, l1_rate, l2_rate, l3_rate, memory_rate, fork_ns;
 };
 
-constexpr uint64_t amd = uint64_t{0x68747541} << 32, intel = uint64_t{0x756e6547} << 32;
-
-// The first row that fits is taken.  Zen 4 as `quern info` measured it, one core busy; Sapphire Rapids' arithmetic and L3
-// likewise; the rest, all fork_ns included, are estimates.  Rows without a model are at the low end of what is in use.
+// The first row that fits is taken.  Zen 4 and Emerald Rapids as `quern info` measured them, one core busy; Sapphire
+// Rapids' arithmetic and L3 likewise; the rest are estimates.  Rows without a model are at the low end of what is in
+// use.
 constexpr known_cpu known_cpus[] = {
-    {amd | 0xa10f10, QUERN_ISA_AVX512, 116, 170, 110, 20, 17, 4000},     // Zen 4 (EPYC 9004)
+    {amd | 0xa10f10, QUERN_ISA_AVX512, 116, 170, 110, 84, 17, 4000},    // Zen 4 (EPYC 9004)
     {amd | 0xb00f20, QUERN_ISA_AVX512, 240, 400, 150, 80, 30, 4000},    // Zen 5 (EPYC 9005)
     {intel | 0x0806f0, QUERN_ISA_AVX512, 215, 367, 114, 30, 30, 4000},  // Sapphire Rapids
+    {intel | 0x0c06f0, QUERN_ISA_AVX512, 171, 330, 78, 22, 20, 1000},   // Emerald Rapids
     {0, QUERN_ISA_AVX512, 150, 200, 90, 25, 20, 6000},
     {0, QUERN_ISA_AVX2, 100, 120, 60, 25, 16, 6000},
     {0, QUERN_ISA_NEON, 40, 60, 30, 15, 10, 8000},
     {0, 0, 12, 40, 20, 10, 8, 8000},
 };
+
+// Floats of the widest vector.
+double lanes_of(uint64_t isa) {
+  return isa & QUERN_ISA_AVX512 ? 16 : isa & QUERN_ISA_AVX2 ? 8 : isa & QUERN_ISA_NEON ? 4 : 1;
+}
 
 // A figure of the caller's, within what keeps every cost finite; else the table's.
 double given_or(double given, double known) { return given >= 1e-3 && given <= 1e9 ? given : known; }
@@ -182,6 +178,7 @@ machine machine_of(const quern_cpu& cpu) {
   m.l1_rate = given_or(cpu.l1_rate, k->l1_rate), m.l2_rate = given_or(cpu.l2_rate, k->l2_rate);
   m.l3_rate = given_or(cpu.l3_rate, k->l3_rate), m.memory_rate = given_or(cpu.memory_rate, k->memory_rate);
   m.fork_ns = given_or(cpu.fork_ns, k->fork_ns);
+  m.cycle_ns = 4 * lanes_of(cpu.isa) / m.flops;
   return m;
 }
 

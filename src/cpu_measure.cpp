@@ -43,6 +43,19 @@ double least_ns(Call call) {
   return std::max(best, 1e-3);
 }
 
+// Least time of one call by itself: what others take of the machine in between is no part of it.
+template <class Call>
+double least_single_ns(Call call) {
+  double best = 1e9, begin = now_ns();
+  const double end = begin + samples * sample_ns;
+  for (double then; begin < end; begin = then) {
+    call();
+    then = now_ns();
+    best = std::min(best, then - begin);
+  }
+  return std::max(best, 1e-3);
+}
+
 // Of the widest instructions, by the largest tile of theirs on operands in L1: within a few percent of the peak.
 double measure_flops(uint64_t isa) {
   const kernel* row = nullptr;
@@ -91,7 +104,7 @@ extern "C" quern_status quern_cpu_measure(quern_cpu* out, const quern_exec* exec
     return fail(error, QUERN_UNSUPPORTED, "cpu.isa", static_cast<int64_t>(cpu.isa), 0,
                 "no kernel of this build that could be measured runs on this CPU");
   if (e.parallel_for && cpu.cores > 1)
-    cpu.fork_ns = least_ns([&] {
+    cpu.fork_ns = least_single_ns([&] {
       e.parallel_for(
           e.self, std::min(cpu.cores, e.threads), [](void*, size_t) {}, nullptr);
     });
@@ -105,8 +118,8 @@ extern "C" quern_status quern_cpu_measure(quern_cpu* out, const quern_exec* exec
   } levels[] = {{m.l1, &quern_cpu::l1_rate}, {m.l2, &quern_cpu::l2_rate}, {m.l3, &quern_cpu::l3_rate}};
   uint64_t below = 0;
   for (const auto& l : levels) {
-    // Of L3 what L2 does not hold, and no more of it than a core can count on.
-    const uint64_t bytes = std::min(l.cache / 2, std::max<uint64_t>(4 * below, l.cache / 16)) / 128 * 128;
+    // Of L3 what L2 does not hold, and no more than that: others use it too.
+    const uint64_t bytes = (below ? std::min(l.cache / 2, 4 * below) : l.cache / 2) / 128 * 128;
     if (l.cache > below && bytes > below && bytes <= room && bytes > 0) cpu.*l.rate = measure_copy(memory, bytes);
     below = l.cache;
   }

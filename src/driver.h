@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 
 #include "algorithm.h"
@@ -100,21 +101,64 @@ inline double chain_bound(const quern_problem& p) {
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
-// Core cycles of one call of a gemm_f32 microkernel, on a core with two vector FMA units of latency four
-// and two vector loads a cycle, and what it takes around the loop.  `light`: of what broadcasts and latency weigh.
-inline double tile_cycles(const kernel& row, double m, double n, double k, double light = 1) {
-  const double vectors = std::max(1.0, double((int64_t(n) + row.vector - 1) / row.vector));
-  const double step = std::max({m * vectors / 2, (m * light + vectors) / 2, 4.0 * light});
-  return step * k + 20 + 1.5 * m * vectors;
+// Predictions count in cycles of a core that starts two multiply-adds of its widest vectors in each, of latency four,
+// and two loads; machine.cycle_ns is how long one is.
+
+inline bool in_halves(const machine& on) { return (on.isa & QUERN_ISA_AVX512) && on.vector_bits < 512; }
+
+// What a clock of the core is in those, of whatever is not arithmetic: such a core takes two for the widest vectors.
+inline double clock_cycles(const machine& on) { return in_halves(on) ? 0.5 : 1; }
+
+// What a cycle of a row's vectors is in those: narrow ones take a clock, and half the registers cost (a fifth: Zen 4).
+inline double pace(const kernel& row, const machine& on) {
+  return in_halves(on) && uint64_t(row.vector) * 32 <= on.vector_bits ? 0.6 : 1;
 }
 
-// The same, counted in what the widest vectors take: where a core has those in halves, a narrow one is as fast as
-// they are, but for what half the registers cost (7 %: Zen 4), and a broadcast takes no longer for the wide ones.
+// One call of a gemm_f32 microkernel, and what it takes around the loop.
 inline double tile_cycles(const kernel& row, const machine& on, double m, double n, double k) {
-  const bool halves = (on.isa & QUERN_ISA_AVX512) && on.vector_bits < 512;
-  if (halves && uint64_t(row.vector) * 32 <= on.vector_bits) return 0.54 * tile_cycles(row, m, n, k);
-  return tile_cycles(row, m, n, k, halves ? 0.5 : 1);
+  const double vectors = std::max(1.0, double((int64_t(n) + row.vector - 1) / row.vector));
+  // Loads of A are narrow, and add to a clock each.
+  const bool wide = in_halves(on) && pace(row, on) == 1;
+  const double loads = (wide ? m / 2 : m) + vectors, latency = 4 * clock_cycles(on) / pace(row, on);
+  return pace(row, on) * std::max({m * vectors / 2, loads / 2, latency}) * k + 20 + 1.5 * m * vectors;
 }
+
+// What m rows by `floats` of B take longer where L1 does not keep those: they come from L2, mostly while rows are
+// multiplied by those before.
+inline double refill_cycles(const kernel& row, const machine& on, double m, double floats) {
+  if (4 * floats <= double(on.l1) / 2) return 0;
+  const double read = 4 * floats / (on.l2_rate * on.cycle_ns), multiply = pace(row, on) * m * floats / row.vector / 2;
+  return std::max(0.22 * read, read - multiply);
+}
+
+// What of L3 a core can count on: others use it too, and a virtual machine may name one that no core has.
+inline double l3_share(const machine& on) { return std::min(double(on.l3) / 2, 12e6); }
+
+// Bytes a nanosecond from and to where `footprint` of them stay from run to run.  Around its share of L3 some do not.
+inline double copy_rate(const machine& on, double footprint) {
+  if (footprint <= double(on.l2)) return on.l2_rate;
+  const double lost = std::clamp(footprint / l3_share(on) - 0.5, 0.0, 1.0);
+  return 1 / ((1 - lost) / on.l3_rate + lost / on.memory_rate);
+}
+
+// Of what is read piece by piece from beyond L2, or waited for: latency counts, which differs less than rates.
+inline double fetch_rate(const machine& on, double footprint) {
+  return std::sqrt(copy_rate(on, std::max(footprint, double(on.l2) + 1)) * on.memory_rate);
+}
+
+// A convolution's operands, all images of them.
+struct operand_bytes {
+  double image, output, weights;
+  operand_bytes(const geometry& g, uint64_t packed)
+      : image(4.0 * double(g.n * g.groups) * double(g.in[0] * g.in[1] * g.in[2]) * double(g.c)),
+        output(4.0 * double(g.n * g.groups) * double(g.out[0] * g.out[1] * g.out[2]) * double(g.k)),
+        weights(double(packed)) {}
+  double all() const { return image + output + weights; }
+  // Of reading so much and writing the output: past the caches, or after what was there has been read.
+  double cycles(const machine& on, double reads, bool streamed) const {
+    return (reads + (streamed ? 0.5 : 1) * output) / (copy_rate(on, all()) * on.cycle_ns);
+  }
+};
 
 // What its rows of A take, of which `k` elements are new to it: a line at a time, from L2.  That is where tall tiles
 // lose: the panels of B that pass by leave little of A in L1.
@@ -126,34 +170,32 @@ inline double row_clash(const machine& on, double m, int64_t lda) {
   return lda % 1024 == 0 ? 1 + 0.05 * std::max(0.0, m - double(on.l1 / 4096)) : 1;
 }
 
-// Clock that predictions assume, cycles a nanosecond.  A common factor: it moves no choice.
-constexpr double clock_ghz = 3.5;
-
-// What a parallel_for costs: waking threads that wait, and waiting for the last one.
-inline double parallel_ns(uint32_t workers) { return workers <= 1 ? 0 : 6000 + 500.0 * workers; }
-
-// Time of `ns` of work on so many workers.
-inline double shared_ns(double ns, uint32_t workers) {
+// Time of so much work on so many workers: waking threads, and waiting for the last one, takes what a parallel_for over
+// all cores takes, half of it for however few.
+inline double shared_ns(const machine& on, double cycles, uint32_t workers) {
   const uint32_t n = std::max(1u, workers);
-  return ns / n + parallel_ns(n);
+  return cycles * on.cycle_ns / n + (n > 1 ? on.fork_ns * (0.5 + 0.5 * n / on.cores) : 0);
 }
 
 // More workers only where they gain a tenth.
-inline uint32_t useful_workers(double ns, uint32_t threads) {
+inline uint32_t useful_workers(const machine& on, double cycles, uint32_t threads) {
   uint32_t best = 1;
   for (uint32_t n = 2; n <= std::min(threads, 1024u); ++n)
-    if (shared_ns(ns, n) < 0.9 * shared_ns(ns, best)) best = n;
+    if (shared_ns(on, cycles, n) < 0.9 * shared_ns(on, cycles, best)) best = n;
   return best;
 }
 
 // Weights that are A come in short rows, too many for the hardware to follow: beyond half of L2 they are waited for.
 inline double weight_rows_cycles(uint64_t bytes, uint64_t l2) { return bytes > l2 / 2 ? double(bytes) / 10 : 0; }
 
-// The prediction from blocks.cycles and the core cycles that memory takes: most of the smaller is hidden.
-inline cost overlapped(const kernel& row, const blocking& blocks, double traffic) {
-  const double compute = blocks.cycles;
-  return {shared_ns((std::max(compute, traffic) + 0.15 * std::min(compute, traffic)) / clock_ghz, blocks.workers),
-          compute * 4 * row.vector};
+// The prediction from blocks.cycles and those that memory takes, of which none is hidden.
+inline cost waiting(const kernel& row, const machine& on, const blocking& blocks, double traffic) {
+  return {shared_ns(on, blocks.cycles + traffic, blocks.workers), blocks.cycles / pace(row, on) * 4 * row.vector};
+}
+
+// The same where half of the smaller is hidden.
+inline cost overlapped(const kernel& row, const machine& on, const blocking& blocks, double traffic) {
+  return waiting(row, on, blocks, traffic - 0.5 * std::min(blocks.cycles, traffic));
 }
 
 }  // namespace quern

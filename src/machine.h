@@ -12,11 +12,12 @@ struct machine {
   uint64_t l1, l2, l3;  // bytes, never zero: what is unknown is assumed small
   uint32_t cores;
   uint64_t vector_bits;  // that are multiplied at once
-  uint64_t model;  // as quern_cpu has it
+  uint64_t model;        // as quern_cpu has it
   // Of one core; never zero: measured, or of the table of known CPUs.
   double flops;                                   // a nanosecond, f32 multiply-adds counted as two
   double l1_rate, l2_rate, l3_rate, memory_rate;  // bytes a nanosecond, copied: read plus written
   double fork_ns;                                 // an empty parallel_for over all cores
+  double cycle_ns;                                // two multiply-adds of the widest vectors: what predictions count in
   quern_gpu gpu;                                  // capability 0: none, the CPU
 };
 
@@ -24,6 +25,7 @@ struct machine {
 quern_cpu this_cpu();
 machine machine_of(const quern_cpu&);
 machine machine_of(const quern_gpu&);
+inline bool is_gpu(const machine& m) { return m.gpu.capability != 0; }
 
 // f32 multiply-adds of all multiprocessors, counted as two: the peak, per nanosecond.
 double gpu_flops_a_ns(const quern_gpu&);

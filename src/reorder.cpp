@@ -77,7 +77,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   blocking b = {};
   const double elements = double(w.channels) * double(w.pixels) * double(w.lines());
   b.cycles = elements * (w.from.block == 1 && w.from.pixel != 1 ? 2 : 4.0 / row.vector);
-  b.workers = useful_workers((b.cycles + bytes_of(p) / 16) / clock_ghz, threads);
+  b.workers = useful_workers(m, b.cycles + bytes_of(p) / (copy_rate(m, bytes_of(p)) * m.cycle_ns), threads);
   // A part reads and writes what stays in L1, rows of whole cache lines.
   const int64_t lines = std::max<int64_t>(1, w.lines());
   int64_t pixels = std::max<int64_t>(128, int64_t(m.l2) / 16 / std::max<int64_t>(1, w.channels) / 16 * 16);
@@ -95,7 +95,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const double bytes = bytes_of(p);
-  return overlapped(row, b, bytes / (bytes < double(m.l2) ? 48 : bytes < double(m.l3) ? 24 : 8));
+  return overlapped(row, m, b, bytes / (copy_rate(m, bytes) * m.cycle_ns));
 }
 
 double error_bound(const quern_problem&) { return 0; }
