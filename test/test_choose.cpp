@@ -132,6 +132,35 @@ TEST(Choose, FollowsTheIsa) {
       }
 }
 
+// What was measured of a machine moves what is predicted for it: arithmetic, caches and memory, and threads.
+TEST(Choose, ConstantsOfTheMachineCount) {
+  quern_problem dense, depthwise;
+  quern_error error = {};
+  ASSERT_EQ(quern_problem_parse("nhwc mb1ic256ih56oc256oh56kh1", &dense, &error), QUERN_OK) << error.text;
+  ASSERT_EQ(quern_problem_parse("nhwc g64mb1ic64ih112oc64oh112kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
+  quern_cpu cpu = cpu_of(all_isas);
+  ASSERT_EQ(quern_cpu_constants(&cpu, &error), QUERN_OK) << error.text;
+  const auto best = [](const quern_problem& p, const quern_cpu& on, uint32_t threads) {
+    quern_wish wish = wish_of(threads);
+    wish.cpu = &on;
+    return candidates(p, wish).at(0);
+  };
+  const auto ns = [&](const quern_problem& p, double quern_cpu::*constant, double times) {
+    quern_cpu other = cpu;
+    other.*constant *= times;
+    return best(p, other, 1).predicted_ns / best(p, cpu, 1).predicted_ns;
+  };
+  EXPECT_NEAR(ns(dense, &quern_cpu::flops, 0.5), 2, 0.4);
+  EXPECT_NEAR(ns(depthwise, &quern_cpu::l3_rate, 0.25), 3.5, 1);
+  EXPECT_GT(ns(dense, &quern_cpu::l2_rate, 0.1), 1.1);
+  ASSERT_EQ(quern_problem_parse("nhwc mb8g64ic64ih112oc64oh112kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
+  EXPECT_GT(ns(depthwise, &quern_cpu::memory_rate, 0.5), 1.5);
+  cpu.cores = 8, cpu.fork_ns = 100;
+  EXPECT_EQ(best(dense, cpu, 8).threads, 8u);
+  cpu.fork_ns = 1e9;
+  EXPECT_EQ(best(dense, cpu, 8).threads, 1u);
+}
+
 // Where AVX-512 goes in halves, 24 columns are three halves of a register, or four.
 TEST(Choose, VectorsInHalves) {
   if ((all_isas & (avx2 | avx512)) != (avx2 | avx512)) GTEST_SKIP() << "another processor's kernels";

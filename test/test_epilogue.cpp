@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "build_isas.h"
 #include "tile_activation.h"
 
 namespace quern {
@@ -125,8 +126,8 @@ TEST(epilogue, clamps_in_registers_as_in_general) {
   const float infinity = limits::infinity(), nan = limits::quiet_NaN();
   for (const kernel* row : test::gemm_rows()) {
     std::vector<float> x(static_cast<size_t>(row->mr) * static_cast<size_t>(row->nr) + 5);
-    const float special[] = {
-        0.0f, -0.0f, 1.0f, -1.0f, 7.0f, -7.0f, infinity, -infinity, nan, limits::denorm_min(), -limits::denorm_min()};
+    const float least = keeps_denormals ? limits::denorm_min() : limits::min();
+    const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 7.0f, -7.0f, infinity, -infinity, nan, least, -least};
     for (size_t i = 0; i < x.size(); ++i) x[i] = special[i % std::size(special)];
     struct {
       quern_activation activation;
