@@ -132,7 +132,7 @@ blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row,
   // Blocks begin where those of a blocked layout do.
   while (b.word[block_panels] * row.nr % 16 != 0) ++b.word[block_panels];
   b.word[blocks] = std::max<int64_t>(1, up(panels.count(), b.word[block_panels]));
-  b.cycles = compute_cycles(p, t, row, m, b);
+  if (b.workers > 1) b.cycles = compute_cycles(p, t, row, m, b);
   const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
   b.workspace_bytes =
       sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
