@@ -127,6 +127,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   const geometry g = band_geometry(p);
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(b.word[bands]) * double(g.n) : 1;
+  // The image is copied before anything is multiplied, which hides none of it.
   return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
 }
 

@@ -140,6 +140,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   const operand_bytes o(g, b.packed_bytes);
   // Weights pass once a row.
   const double passes = o.weights > double(m.l2) / 2 ? double(g.out[0] * g.out[1]) * double(g.n) : 1;
+  // The image is copied before anything is multiplied, which hides none of it.
   return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
 }
 

@@ -131,7 +131,7 @@ inline double refill_cycles(const kernel& row, const machine& on, double m, doub
   return std::max(0.22 * read, read - multiply);
 }
 
-// What of L3 a core can count on: others use it too, and a virtual machine may name one that no core has.
+// What of L3 a core can count on, as others use it too.
 inline double l3_share(const machine& on) { return std::min(double(on.l3) / 2, 12e6); }
 
 // Bytes a nanosecond from and to where `footprint` of them stay from run to run.  Around its share of L3 some do not.
