@@ -87,7 +87,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
     one += double(up(line, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     one += double(up(line, row.nr)) * 3 * double(ph.taps());
     // Where L1 does not keep the planes, each tap has its pixels from L2.
-    if (4 * s.plane * g.c > int64_t(on.l1)) one += refill_cycles(row, on, m, k * double(line));
+    if (4.0 * double(s.plane) * double(g.c) > double(on.l1)) one += refill_cycles(row, on, m, k * double(line));
     cycles += lines * double(channels.tiles) * one;
     if (sow) cycles += lines * double(line * g.k);
     const double items = double(ph.d.out_count) * double(band_count * block_count);
