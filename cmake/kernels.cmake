@@ -14,6 +14,7 @@ set(QUERN_ISA_TABLE
   "ref|ref|.*|"
   "avx2|x86|x86_64|AMD64|-mavx2 -mfma"
   "avx512|x86|x86_64|AMD64|-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512"
+  "amx|x86|x86_64|AMD64|-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512 -mamx-tile -mamx-bf16"
   "neon|arm|aarch64|arm64|ARM64|$<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
   "neon|arm|armv7.*|armv8l|-mfpu=neon-vfpv4 $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
   "sm75|cuda|x86_64|AMD64|aarch64|--gpu 75 80 90 ptx80"

@@ -67,6 +67,7 @@ struct algorithm {
   bool on_request;  // only when the wish names it (the reference)
   bool transforms;  // drives rows that bring Winograd's transforms
   bool pads;        // multiplies the zeros of padding instead of leaving them out, as all that transform do
+  bool splits;      // multiplies parts of each f32
 
   // What of the problem this algorithm and row do not take.
   refusal (*refuse)(const quern_problem&, const kernel&);

@@ -21,13 +21,15 @@ constexpr const char* measured_by_tuning = "tuning";
 const char* type_name(int64_t type) { return type == QUERN_F32 ? "f32" : type == QUERN_F64 ? "f64" : "another type"; }
 
 double flops_a_cycle(const struct machine& m) {
+  if (m.isa & QUERN_ISA_AMX) return 1024 / 6.0;  // products of bf16, six for one of f32
   return m.isa & QUERN_ISA_AVX512 ? 64 : m.isa & QUERN_ISA_AVX2 ? 32 : m.isa & QUERN_ISA_NEON ? 16 : 4;
 }
 
 // The least time this machine could take: multiply-adds at its peak, or the tensors once from where they stay.
 double floor_ns(double flops, double bytes, const struct machine& m, uint32_t workers) {
   if (is_gpu(m)) return std::max(flops / gpu_flops_a_ns(m.gpu), bytes / (double(m.gpu.bandwidth) * 1e-9));
-  return std::max(flops / m.flops / workers, bytes / copy_rate(m, bytes));
+  const double tiles = m.isa & QUERN_ISA_AMX ? flops_a_cycle(m) / 64 : 1;  // flops is of FMA
+  return std::max(flops / (m.flops * tiles) / workers, bytes / copy_rate(m, bytes));
 }
 
 double bytes_moved(const quern_problem& p) {
@@ -82,7 +84,8 @@ int explain(const quern_candidate& c, char* out, size_t size) {
         return snprintf(out, size, "needs compute capability %d.%d, this GPU has %d.%d", int(c.limit / 10),
                         int(c.limit % 10), int(c.value / 10), int(c.value % 10));
       const char* isa = quern_isa_name(static_cast<uint64_t>(c.limit));
-      return snprintf(out, size, "needs %s, which this CPU lacks", isa ? isa : "another instruction set");
+      return snprintf(out, size, "needs %s, which this CPU %s", isa ? isa : "another instruction set",
+                      strcmp(field, "cpu.isa") ? "has and its system withholds" : "lacks");
     }
     case QUERN_REASON_TYPE:
       return snprintf(out, size, "%s is %s, it computes %s", field, type_name(c.value), type_name(c.limit));

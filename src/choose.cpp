@@ -80,7 +80,8 @@ constexpr property properties[] = {{"exact", has_class<QUERN_ACCURACY_EXACT>},
                                    {"f32_fast", has_class<QUERN_ACCURACY_F32_FAST>},
                                    {"f32_loose", has_class<QUERN_ACCURACY_F32_LOOSE>},
                                    {"packs", [](const algorithm& a, const kernel&) { return a.pack != nullptr; }},
-                                   {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }}};
+                                   {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }},
+                                   {"splits", [](const algorithm& a, const kernel&) { return a.splits; }}};
 
 // The ISA of that name, else 0.
 uint64_t isa_of(const char* name, size_t length) {
@@ -127,7 +128,9 @@ void evaluate(const quern_problem& p, const algorithm& a, const kernel& row, que
   o.measured_ns = 0, o.rank = 0;
   if (const uint64_t missing = row.isa & ~w.runs_isa) {
     o.verdict = QUERN_UNAVAILABLE;
-    o.why = {QUERN_REASON_ISA, "cpu.isa", static_cast<int64_t>(w.runs_isa), static_cast<int64_t>(missing & -missing)};
+    const bool withheld = (missing & ~w.withheld_isa) == 0;
+    o.why = {QUERN_REASON_ISA, withheld ? "cpu.withheld_isa" : "cpu.isa",
+             static_cast<int64_t>(withheld ? w.withheld_isa : w.runs_isa), static_cast<int64_t>(missing & -missing)};
     return;
   }
   if (row.capability_alone ? row.capability != w.machine.gpu.capability : row.capability > w.machine.gpu.capability) {
@@ -317,7 +320,7 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
       return s;
     }
     out.machine = machine_of(cpu);
-    out.runs_isa = cpu.isa;
+    out.runs_isa = cpu.isa, out.withheld_isa = cpu.withheld_isa;
   }
   out.verbose = w.verbose;
   if (w.verbose == 0)

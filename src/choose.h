@@ -13,6 +13,7 @@ struct resolved_wish {
   quern_wish wish;
   struct machine machine;
   uint64_t runs_isa;  // what the CPU that is asked about can run
+  uint64_t withheld_isa;
   int verbose;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// What this CPU has.  On x86 the compiler's own detection checks CPUID together with what the OS saves (XCR0), and
-// CPUID knows the caches.  On ARM the kernel says in the auxiliary vector what it has and saves; nothing but files
-// tells a process the caches, so they stay unknown.  A system that tells nothing (masked bits) gets less, not a
-// failure.
+// What this CPU has.  On x86 the compiler's own detection checks CPUID together with what the OS saves (XCR0), AMX is
+// asked for, and CPUID knows the caches.  On ARM the kernel says in the auxiliary vector what it has and saves; nothing
+// but files tells a process the caches, so they stay unknown.  A system that tells nothing (masked bits) gets less, not
+// a failure.
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 #elif defined(__aarch64__) || defined(__arm__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -34,20 +35,48 @@ struct isa_name {
   const char* name;
 };
 // From the lowest to the highest of each family; QUERN_ISA caps by this order.
-constexpr isa_name isa_names[] = {{QUERN_ISA_AVX2, "avx2"}, {QUERN_ISA_AVX512, "avx512"}, {QUERN_ISA_NEON, "neon"}};
+constexpr isa_name isa_names[] = {
+    {QUERN_ISA_AVX2, "avx2"}, {QUERN_ISA_AVX512, "avx512"}, {QUERN_ISA_AMX, "amx"}, {QUERN_ISA_NEON, "neon"}};
 
 // Bits 0 to 15 are those of x86, 16 to 31 those of ARM.
 constexpr uint64_t family_of(uint64_t bit) { return bit < QUERN_ISA_NEON ? 0xffff : 0xffff0000; }
 
-uint64_t detect_isa() {
+#if defined(__x86_64__)
+bool has_amx() {
+  unsigned eax, ebx, ecx, edx;
+  constexpr unsigned bf16 = 1 << 22, tile = 1 << 24;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & bf16) && (edx & tile);
+}
+
+// Tiles are what Linux lets a process use when it asks: the state of its threads takes more room from then on.  Who caps
+// QUERN_ISA below it is not asked for.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr unsigned long get_permission = 0x1022, request_permission = 0x1023, tile_data = 18;
+  unsigned long permitted = 0;
+  if (syscall(SYS_arch_prctl, get_permission, &permitted) == 0 && (permitted >> tile_data & 1)) return true;
+  const char* cap = getenv("QUERN_ISA");
+  if (cap && *cap && strcmp(cap, "amx") != 0) return false;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+// `withheld`: what the CPU has and the system does not allow.
+uint64_t detect_isa(uint64_t& withheld) {
   uint64_t isa = 0;
+  withheld = 0;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     isa |= QUERN_ISA_AVX2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+        __builtin_cpu_supports("avx512vl")) {
       isa |= QUERN_ISA_AVX512;
+      if (has_amx()) (may_use_tiles() ? isa : withheld) |= QUERN_ISA_AMX;
+    }
   }
 #elif defined(__aarch64__)
   if (getauxval(AT_HWCAP) & HWCAP_ASIMD) isa |= QUERN_ISA_NEON;
@@ -102,7 +131,7 @@ uint32_t detect_cores() {
 quern_cpu detect() {
   quern_cpu cpu = {};
   cpu.size = sizeof cpu;
-  cpu.isa = detect_isa();
+  cpu.isa = detect_isa(cpu.withheld_isa);
   cpu.cores = detect_cores();
   cpu.l1_bytes = cache_bytes(1);
   cpu.l2_bytes = cache_bytes(2);
@@ -231,7 +260,7 @@ extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexce
     }
     if (!known)
       return fail(error, QUERN_INVALID, "QUERN_ISA", 0, 0,
-                  "the environment variable QUERN_ISA is '%.40s', must be ref, avx2, avx512 or neon", cap);
+                  "the environment variable QUERN_ISA is '%.40s', must be ref, avx2, avx512, amx or neon", cap);
     cpu.isa &= allowed;
   }
   give(cpu, out, out->size);

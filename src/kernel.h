@@ -277,6 +277,54 @@ struct winograd_strip_f32 {
   output_f32 out;  // rows are pixels
 };
 
+// ---- split_f32 --------------------------------------------------------------------------------
+//
+// f32 by products of bf16 in a matrix unit: every operand is a sum of 3 parts, or of 2, and of the products of parts
+// all are taken but the smallest: 6, or 3.  Tiles of sums are mr x 16; a block is two of them down and two across.
+//
+//   image      parts of pixels: [pixel][part][32 channels], rows `pixel` bytes apart, 32 channels every `block` bytes.
+//              Missing channels are zeros.
+//   products   sums[i][j] = sum over steps s of parts(a + step[s] + i * a_row) * parts(b + s * the size of a step)
+//              for i < tiles * rows; rows from `rows` on are those of a second tile, a_tile further on.  Meanwhile it
+//              finishes the block before, and fetches `lines` cache lines from `ahead` on into L2.
+//   finish     dst[i][to + j] = epilogue(sums[i][j], residual[i][from + j]) for rows i that have a dst
+//
+// A step of weights is [part][n / 16][16 pairs of channels][16][2]; channel p has channel p + 16 beside it.  Between
+// begin(rows) and end() a thread has the unit's registers configured for tiles of that many rows.
+inline constexpr size_t split_rows = 16, split_columns = 32, split_channels = 32;  // of a tile, a block, a step
+
+struct split_image_f32 {
+  size_t pixels, channels;
+  const float* src;
+  ptrdiff_t src_pixel;
+  ptrdiff_t src_run;  // elements from 16 channels that lie side by side to the next 16
+  char* parts;
+  size_t pixel, block;  // bytes
+};
+
+struct split_output_f32 {
+  size_t rows, n;
+  const float* sums;  // rows of split_columns
+  float* const* dst;  // of each row, NULL: its sums are thrown away
+  const float* const* residual;
+  ptrdiff_t to, from;                 // elements to column 0 of each
+  ptrdiff_t dst_half, residual_half;  // and from there to column 16
+  size_t channel;                     // of column 0, index into the vectors of the epilogue
+  const epilogue_f32* epilogue;
+};
+
+struct split_products_f32 {
+  size_t tiles, rows, n, steps;
+  const ptrdiff_t* step;  // bytes
+  const char* a;
+  ptrdiff_t a_row, a_tile;  // bytes
+  const char* b;
+  float* sums;
+  const split_output_f32* before;  // NULL: none
+  const char* ahead;
+  size_t lines;
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -302,6 +350,7 @@ enum class kind : uint8_t {
   reorder_f32,
   grouped_f32,
   grouped_planes_f32,
+  split_f32,
   reference_cuda,
   implicit_f32,
   tensor_f32,
@@ -342,6 +391,11 @@ struct kernel {
   void (*winograd_output[2])(const winograd_output_f32&) = {};
   void (*winograd_line)(const winograd_transform_f32&) = nullptr;
   void (*winograd_strip)(const winograd_strip_f32&) = nullptr;
+  void (*split_begin)(size_t rows) = nullptr;
+  void (*split_end)() = nullptr;
+  void (*split_image[2])(const split_image_f32&) = {};  // of 2 parts, of 3
+  void (*split_products[2])(const split_products_f32&) = {};
+  void (*split_finish)(const split_output_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

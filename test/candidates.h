@@ -7,7 +7,8 @@
 
 namespace quern {
 
-inline constexpr uint64_t avx2 = QUERN_ISA_AVX2, avx512 = QUERN_ISA_AVX2 | QUERN_ISA_AVX512, neon = QUERN_ISA_NEON;
+inline constexpr uint64_t avx2 = QUERN_ISA_AVX2, avx512 = QUERN_ISA_AVX2 | QUERN_ISA_AVX512, amx = QUERN_ISA_AMX,
+                          neon = QUERN_ISA_NEON;
 
 inline quern_cpu cpu_of(uint64_t isa, uint64_t l1, uint64_t l2, uint64_t l3) {
   return {sizeof(quern_cpu), 1, isa, l1 << 10, l2 << 10, l3 << 10, 0};

@@ -18,6 +18,7 @@
 
 #include "guard.h"
 #include "problem.h"
+#include "registry.h"
 
 namespace quern::test {
 
@@ -112,6 +113,17 @@ inline std::vector<quern_candidate> usable_candidates(const quern_problem& p) {
 inline std::vector<quern_candidate> exact_candidates(const quern_problem& p) {
   std::vector<quern_candidate> list = usable_candidates(p);
   std::erase_if(list, [](const quern_candidate& c) { return c.accuracy > QUERN_ACCURACY_F32; });
+  return list;
+}
+
+// Those of them whose products are f32's own: what is infinite, NaN or denormal comes out as the mathematics has it.
+inline std::vector<quern_candidate> faithful_candidates(const quern_problem& p) {
+  std::vector<quern_candidate> list = exact_candidates(p);
+  std::erase_if(list, [](const quern_candidate& c) {
+    for (size_t i = 0; i < algorithm_count(); ++i)
+      if (strcmp(algorithm_at(i).name, c.algorithm) == 0) return algorithm_at(i).splits;
+    return false;
+  });
   return list;
 }
 

@@ -18,7 +18,7 @@ namespace {
 // ---- Candidates -------------------------------------------------------------------------------------------
 
 TEST(Candidates, EveryPairOnceChosenFirst) {
-  for (const uint64_t isa : {uint64_t{0}, lowest_isa, all_isas})
+  for (const uint64_t isa : {uint64_t{0}, lowest_isa, all_isas, all_isas | amx})
     for (const uint32_t threads : {1u, 4u})
       for (const quern_problem& p : problems()) {
         SCOPED_TRACE(text_of(p));
@@ -344,7 +344,7 @@ TEST(Environment, Isa) {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) here |= QUERN_ISA_AVX2;
   if (here && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    here |= QUERN_ISA_AVX512;
+    here |= QUERN_ISA_AVX512 | (this_cpu().isa & QUERN_ISA_AMX);
 #else
   here = this_cpu().isa;
 #endif
@@ -353,6 +353,7 @@ TEST(Environment, Isa) {
   child("QUERN_ISA", "ref", isa_is(0));
   child("QUERN_ISA", "avx2", isa_is(here & QUERN_ISA_AVX2));
   child("QUERN_ISA", "avx512", isa_is(here & avx512));
+  child("QUERN_ISA", "amx", isa_is(here & (avx512 | amx)));
   child("QUERN_ISA", "neon", isa_is(here & neon));
 
   child("QUERN_ISA", "ref", [] {

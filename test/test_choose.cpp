@@ -236,7 +236,7 @@ TEST(Choose, PlanForAStrongerProcessorIsRefusedAtRun) {
 // ---- Wishes -----------------------------------------------------------------------------------------------
 
 TEST(Choose, MeetsTheWish) {
-  const quern_cpu cpu = cpu_of(all_isas);
+  const quern_cpu cpu = cpu_of(all_isas | amx);
   for (const quern_problem& p : problems()) {
     quern_wish wish = wish_of();
     wish.cpu = &cpu;

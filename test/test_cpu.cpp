@@ -85,6 +85,8 @@ TEST(Cpu, EqualsTheSystemsFlags) {
   EXPECT_EQ((isa & QUERN_ISA_AVX2) != 0, all({"avx2", "fma"}));
   EXPECT_EQ((isa & QUERN_ISA_AVX512) != 0, all({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}));
   EXPECT_EQ((isa & QUERN_ISA_NEON) != 0, all({"asimd"}) || all({"neon", "vfpv4"}));
+  EXPECT_EQ(((isa | this_cpu().withheld_isa) & QUERN_ISA_AMX) != 0, all({"avx512bw", "amx_tile", "amx_bf16"}));
+  EXPECT_EQ(isa & this_cpu().withheld_isa, 0u);
 }
 
 // By the system's name for the family; 25 is Zen 3, which has no AVX-512, and Zen 4.
@@ -103,7 +105,7 @@ TEST(Cpu, RunsWhatItWasBuiltFor) {
 #if defined(__aarch64__)
   EXPECT_EQ(this_cpu().isa, uint64_t{QUERN_ISA_NEON}) << "every 64-bit ARM has it";
 #else
-  EXPECT_EQ(this_cpu().isa & ~all_isas, 0u);
+  EXPECT_EQ(this_cpu().isa & ~(all_isas | QUERN_ISA_AMX), 0u);
 #endif
 }
 

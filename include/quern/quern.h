@@ -181,7 +181,7 @@ typedef struct quern_epilogue {
 /* The worst error that the caller accepts, from best to worst.  e is 2^-24 for f32, s the sum over k
  * of |src| * |weights|, and k the length of that sum.
  *
- * F32_FAST and F32_LOOSE are Winograd's: outputs that share a tile share products, in which inputs and
+ * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share products, in which inputs and
  * weights are added first.  So an infinite or NaN input makes every output that reads it infinite or NaN,
  * and may make NaN of any other within the filter's length and the tile's (m of F(m, r), the first digit of
  * conv_winograd_f<m><r>); an infinite or NaN weight does so to its whole output channel; and what is within a
@@ -206,11 +206,16 @@ enum {
  *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
- * Padding adds nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_implicit,
- * conv_tensor and conv_tma multiply its zeros, so there an infinite or NaN weight beside padding gives NaN, where the
- * other algorithms leave the tap out: the property "pads" of wish.deny.  In conv_tensor and conv_tma, which split each
- * f32 in two, an infinite or NaN input or weight makes every output that meets it infinite or NaN, but which of the two
- * is not said; what is within 2^-12 of the largest float counts as infinite. */
+ * Padding adds nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
+ * conv_implicit, conv_tensor and conv_tma multiply its zeros, so there an infinite or NaN weight beside padding gives NaN, where the
+ * other algorithms leave the tap out: the property "pads" of wish.deny.
+ *
+ * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every output
+ * that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as good as any
+ * number.  conv_tensor and conv_tma have two parts of TF32; what is within 2^-12 of the largest float counts as infinite.
+ * conv_split3 and gemm_split3 have three of bf16, right up to the largest float, conv_split2 and gemm_split2 two,
+ * of which inputs and weights within 2^-8 of it count as infinite; for both denormal inputs, weights and sums are
+ * zeros, and parts below the smallest normal float are: from 1e-30 down, inputs and weights lose digits. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
@@ -278,6 +283,7 @@ enum {
 enum {
   QUERN_ISA_AVX2 = 1 << 0,  /* AVX2 and FMA                                                         */
   QUERN_ISA_AVX512 = 1 << 1,/* AVX-512 F, BW, DQ, VL                                                */
+  QUERN_ISA_AMX = 1 << 2,   /* AMX tiles with products of bf16, which the system lets this process use */
   QUERN_ISA_NEON = 1 << 16  /* ARM: Advanced SIMD with fused multiply-add (32-bit: NEON and VFPv4)  */
 };
 
@@ -297,10 +303,14 @@ typedef struct quern_cpu {
   double flops;       /* a nanosecond: f32 multiply-adds of the widest instructions, counted as two */
   double l1_rate, l2_rate, l3_rate, memory_rate; /* bytes a nanosecond, copied: read plus written   */
   double fork_ns;     /* of an empty parallel_for with `cores` tasks                                */
+  uint64_t withheld_isa; /* QUERN_ISA_* bits that the CPU has and the OS or VM keeps from this process */
 } quern_cpu;
 
-/* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", ARM: "ref", "neon":
- * the highest allowed).
+/* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", "amx", ARM: "ref", "neon":
+ * the highest allowed).  The first call here that asks what this CPU can do asks Linux for permission to use AMX, which
+ * the process then has for good (arch_prctl, ARCH_REQ_XCOMP_PERM): contexts of signals may be 8 KiB larger.  With
+ * QUERN_ISA below "amx" it does not.  A thread's tiles are in use inside of quern_run alone, and released before it
+ * returns.
  * Its size must be set. */
 QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
 
@@ -362,7 +372,8 @@ typedef struct quern_wish {
   const char*      deny;      /* names of algorithms and kernels, and properties, not wanted, separated by
                                  commas.  Properties: error classes (exact, f32, f32_fast, f32_loose),
                                  instruction sets (avx512), "packs" (has weights packed), "pads"
-                                 (multiplies the zeros of padding)                                  */
+                                 (multiplies the zeros of padding), "splits" (multiplies parts of
+                                 each f32)                                                          */
   const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand                         */
   size_t           workspace_limit; /* bytes; 0: no limit; anything below 64: none at all           */
   int32_t          repeat;    /* QUERN_REPEAT_* at least                                            */
@@ -424,7 +435,7 @@ typedef struct quern_candidate {
                                     of F32_FAST and F32_LOOSE: <= error_bound * max |src| * sum |weights| */
   double         flops;          /* done, padding and tails included                                */
   double         bytes;          /* that must pass between memory and the core at least             */
-  double         floor_percent;  /* the machine's floor for the problem (FMA and bandwidth) over
+  double         floor_percent;  /* the machine's floor for the problem (FMA or AMX, bandwidth) over
                                     predicted_ns, times 100; more where multiplications are saved   */
   uint32_t       threads;        /* worth using, at most wish.threads                               */
   uint32_t       reserved;

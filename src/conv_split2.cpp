@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+#include "conv_split.h"
+
+using parts = quern::split_driver::of<2>;
+
+QUERN_ALGORITHM(conv_split2, .about = "sliding window, f32 as two parts of bf16: three products",
+                .drives = kind::split_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
+                .accuracy = QUERN_ACCURACY_F32_LOOSE, .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true,
+                .refuse = parts::refuse, .choose_blocks = parts::choose_blocks, .predict = parts::predict,
+                .error_bound = parts::error_bound, .pack = parts::pack, .run = parts::run)

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+//
+// f32 by products of bf16 on a matrix unit; the contract is split_f32 in kernel.h.
+//
+// Products of parts are exact in f32, and of a = a0 + a1 + a2 every part has 8 bits: what the six products a0 b2, a0 b1,
+// a1 b1, a1 b0, a2 b0, a0 b0 leave out is below 2^-22 of |a b| (Henry, Tang and Heinecke 2019, and as in the
+// tensor cores' three products of TF32).  They are taken in an order in which each step changes one operand of the
+// four tiles: 14 tile loads for 24 products.
+//
+// A filter tap of 16 pixels is a tile load at an offset, its rows any distance apart: no im2col.  The unit runs beside
+// the rest of the core, so the block before is finished a row after each product, and prefetches are spread likewise:
+// in bursts they would hold up the tile loads.
+//
+// Tiles is the unit: configure(rows), release(), and of registers by number zero<C>(), load<T>(from, row),
+// store<C>(to, row), multiply<C, A, B>(): C += A * B.  Sums are in 0 to 3, pixels in 4 and 5, weights in 6 and 7.
+#pragma once
+
+#include "copy_f32.h"
+#include "epilogue.h"
+#include "vec_avx512.h"
+
+namespace quern {
+namespace {
+
+template <int PARTS>
+inline constexpr size_t split_row = PARTS * split_channels * 2;  // bytes of a pixel
+template <int PARTS>
+inline constexpr size_t split_tile = 16 * 16 * 2 * 2 * PARTS;  // bytes of a step's weights, of 16 columns
+
+// Three parts are truncated: right up to the largest float, and exact.  Two are rounded, which halves what is lost.
+template <int PARTS>
+void split_image(const split_image_f32& call) {
+  const __m512i high = _mm512_set1_epi32(int(0xffff0000)), half = _mm512_set1_epi32(0x8000);
+  const auto rounded = [=](__m512 x) __attribute__((always_inline)) {
+    const __m512i bits = _mm512_castps_si512(x);
+    if constexpr (PARTS == 3) return bits;
+    // NaN would turn into a number.
+    return _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, half);
+  };
+  for (size_t i = 0; i < call.pixels; ++i) {
+    const float* src = call.src + ptrdiff_t(i) * call.src_pixel;
+    char* to = call.parts + i * call.pixel;
+    for (size_t c = 0; c < call.channels; c += split_channels, to += call.block) {
+      const size_t left = call.channels - c;
+      __m512 low = left < 16 ? vec::load_part(src, left).v : vec::load(src).v;
+      src += call.src_run;
+      __m512 upper = left >= 32 ? vec::load(src).v : left > 16 ? vec::load_part(src, left - 16).v : vec::zero().v;
+      src += call.src_run;
+      QUERN_UNROLL for (int p = 0; p < PARTS; ++p) {
+        const __m512i a = rounded(low), b = rounded(upper);
+        // high ? b : a >> 16
+        _mm512_store_si512(to + p * 64, _mm512_ternarylogic_epi32(high, b, _mm512_srli_epi32(a, 16), 0xca));
+        if (p + 1 == PARTS) break;
+        low = _mm512_sub_ps(low, _mm512_castsi512_ps(_mm512_and_si512(a, high)));
+        upper = _mm512_sub_ps(upper, _mm512_castsi512_ps(_mm512_and_si512(b, high)));
+      }
+    }
+  }
+}
+
+// Rows of a block, one at a time.
+class split_finisher {
+ public:
+  [[gnu::always_inline]] explicit split_finisher(const split_output_f32* call) : call_(call), rows_(0) {
+    if (!call) return;
+    rows_ = call->rows;
+    const epilogue_f32& e = *call->epilogue;
+    const vec nothing = vec::set1(-0.0f);
+    QUERN_UNROLL for (size_t h = 0; h < 2; ++h) {
+      const size_t count = call->n < 16 * h ? 0 : call->n - 16 * h < 16 ? call->n - 16 * h : 16;
+      part_[h] = static_cast<__mmask16>((uint32_t{1} << count) - 1);
+      bias_[h] = e.bias ? vec{_mm512_maskz_loadu_ps(part_[h], e.bias + call->channel + 16 * h)} : nothing;
+    }
+    lower_ = vec::set1(e.lower), upper_ = vec::set1(e.upper);
+  }
+
+  [[gnu::always_inline]] bool done() const { return next_ >= rows_; }
+
+  [[gnu::always_inline]] void operator()() {
+    const size_t r = next_++;
+    if (r >= rows_ || !call_->dst[r]) return;
+    const float* sums = call_->sums + r * split_columns;
+    if (!call_->epilogue->clamp_only) return whole(r, sums);
+    float* const to = call_->dst[r] + call_->to;
+    QUERN_UNROLL for (int h = 0; h < 2; ++h) {
+      const vec y = vec::min(upper_, vec::max(lower_, vec::load(sums + 16 * h) + bias_[h]));
+      // A store under a mask keeps tile loads waiting, even a full one, where their addresses are alike in the lowest
+      // 12 bits: a third of the time of a pointwise layer of 64 channels.
+      if (part_[h] == 0xffff)
+        y.store(to + h * call_->dst_half);
+      else
+        _mm512_mask_storeu_ps(to + h * call_->dst_half, part_[h], y.v);
+    }
+  }
+
+ private:
+  [[gnu::noinline]] void whole(size_t r, const float* sums) const {
+    output_f32 out = {};
+    out.c = call_->dst[r] + call_->to;
+    out.block = out.residual_block = 16;
+    out.next = size_t(call_->dst_half), out.residual_next = size_t(call_->residual_half);
+    out.epilogue = call_->epilogue;
+    out.channel = call_->channel;
+    if (call_->epilogue->residual) out.residual = call_->residual[r] + call_->from;
+    quern::finish<vec>(out, 1, call_->n, sums, split_columns);
+  }
+
+  const split_output_f32* call_;
+  size_t rows_, next_ = 0;
+  __mmask16 part_[2] = {};
+  vec bias_[2] = {}, lower_ = {}, upper_ = {};
+};
+
+inline void split_finish(const split_output_f32& call) {
+  split_finisher rows(&call);
+  while (!rows.done()) rows();
+}
+
+// One step: MT x NT tiles, all products of parts.
+template <class Tiles, int PARTS, int MT, int NT, class Between>
+[[gnu::always_inline]] inline void split_step(const char* a, const split_products_f32& call, const char* b,
+                                              const Between& between) {
+  const char* const second = a + call.a_tile;
+  const ptrdiff_t row = call.a_row;
+  const auto a0 = [=](int p) __attribute__((always_inline)) { Tiles::template load<4>(a + p * 64, row); };
+  const auto a1 = [=](int p) __attribute__((always_inline)) {
+    if constexpr (MT == 2) Tiles::template load<5>(second + p * 64, row);
+  };
+  const auto b0 = [=](int p) __attribute__((always_inline)) { Tiles::template load<6>(b + p * (NT * 1024), 64); };
+  const auto b1 = [=](int p) __attribute__((always_inline)) {
+    if constexpr (NT == 2) Tiles::template load<7>(b + p * (NT * 1024) + 1024, 64);
+  };
+  const auto c00 = [&]() __attribute__((always_inline)) { Tiles::template multiply<0, 4, 6>(), between(); };
+  const auto c01 = [&]() __attribute__((always_inline)) {
+    if constexpr (NT == 2) Tiles::template multiply<1, 4, 7>(), between();
+  };
+  const auto c10 = [&]() __attribute__((always_inline)) {
+    if constexpr (MT == 2) Tiles::template multiply<2, 5, 6>(), between();
+  };
+  const auto c11 = [&]() __attribute__((always_inline)) {
+    if constexpr (MT == 2 && NT == 2) Tiles::template multiply<3, 5, 7>(), between();
+  };
+  if constexpr (PARTS == 3) {
+    a0(0), b0(2), c00(), a1(0), c10(), b1(2), c01(), b0(1), c11();
+    c00(), b1(1), c10(), c01(), a0(1), c11();
+    c00(), a1(1), c01(), c10(), b0(0), c11();
+    c00(), b1(0), c10(), c01(), a0(2), c11();
+    c00(), a1(2), c01(), a0(0), c10(), c11();
+    a1(0), c00(), c01(), c10(), c11();
+  } else {
+    a0(0), b0(1), c00(), a1(0), c10(), b1(1), c01(), b0(0), c11();
+    c00(), b1(0), c10(), c01(), a0(1), c11();
+    c00(), a1(1), c01(), c10(), c11();
+  }
+}
+
+// ROWS of the block before after each product, until there are no more; LINES to fetch.
+template <class Tiles, int PARTS, int MT, int NT, int LINES>
+void split_block(const split_products_f32& call) {
+  constexpr int products = (PARTS == 3 ? 6 : 3) * MT * NT, ROWS = (24 + products - 1) / products;
+  Tiles::template zero<0>();
+  if constexpr (NT == 2) Tiles::template zero<1>();
+  if constexpr (MT == 2) Tiles::template zero<2>();
+  if constexpr (MT == 2 && NT == 2) Tiles::template zero<3>();
+  split_finisher before(call.before);
+  const char *b = call.b, *ahead = call.ahead;
+  size_t lines = call.lines;
+  size_t s = 0;
+  for (; s < call.steps && (LINES > 0 || !before.done()); ++s, b += split_tile<PARTS> * NT) {
+    // Whole steps fetch or do not.
+    const ptrdiff_t pace = lines > 0 ? 64 : 0;
+    split_step<Tiles, PARTS, MT, NT>(call.a + call.step[s], call, b, [&]() __attribute__((always_inline)) {
+      QUERN_UNROLL for (int i = 0; i < ROWS; ++i) before();
+      QUERN_UNROLL for (int i = 0; i < LINES; ++i) _mm_prefetch(ahead + i * pace, _MM_HINT_T1);
+      if constexpr (LINES > 0) ahead += LINES * pace;
+    });
+    lines -= lines < products * LINES ? lines : products * LINES;
+  }
+  for (; s < call.steps; ++s, b += split_tile<PARTS> * NT)
+    split_step<Tiles, PARTS, MT, NT>(call.a + call.step[s], call, b, []() __attribute__((always_inline)) {});
+  while (!before.done()) before();
+  float* const second = call.sums + call.rows * split_columns;
+  Tiles::template store<0>(call.sums, split_columns * sizeof(float));
+  if constexpr (NT == 2) Tiles::template store<1>(call.sums + 16, split_columns * sizeof(float));
+  if constexpr (MT == 2) Tiles::template store<2>(second, split_columns * sizeof(float));
+  if constexpr (MT == 2 && NT == 2) Tiles::template store<3>(second + 16, split_columns * sizeof(float));
+}
+
+template <class Tiles, int PARTS>
+void split_products(const split_products_f32& call) {
+  const bool wide = call.n > 16;
+  if (call.tiles < 2) return wide ? split_block<Tiles, PARTS, 1, 2, 0>(call) : split_block<Tiles, PARTS, 1, 1, 0>(call);
+  if (!wide) return split_block<Tiles, PARTS, 2, 1, 0>(call);
+  const size_t products = call.steps * (PARTS == 3 ? 24 : 12);
+  if (call.lines == 0) return split_block<Tiles, PARTS, 2, 2, 0>(call);
+  if (call.lines <= products) return split_block<Tiles, PARTS, 2, 2, 1>(call);
+  if (call.lines <= 2 * products) return split_block<Tiles, PARTS, 2, 2, 2>(call);
+  split_block<Tiles, PARTS, 2, 2, 4>(call);
+}
+
+template <class Tiles>
+constexpr kernel split_kernel(const char* name, const char* about, uint64_t isa) {
+  kernel row = {};
+  row.name = name, row.about = about, row.kind = kind::split_f32;
+  row.isa = isa;
+  row.mr = split_rows, row.nr = split_columns, row.vector = vec::width;
+  row.copy = copy<vec>;
+  row.split_begin = Tiles::configure, row.split_end = Tiles::release;
+  row.split_image[0] = split_image<2>, row.split_image[1] = split_image<3>;
+  row.split_products[0] = split_products<Tiles, 2>, row.split_products[1] = split_products<Tiles, 3>;
+  row.split_finish = split_finish;
+  return row;
+}
+
+}  // namespace
+}  // namespace quern
