@@ -37,7 +37,7 @@ geometry split_geometry(const quern_problem& p) {
   return g;
 }
 
-// ---- Weights: [group][phase][panel][tap along d, channels, taps along h and w][part][16 columns][16][16][2] ----------
+// ---- Weights: [group][phase][panel][tap along d, channels, taps along h and w][part][columns / 16][16][16][2] --------
 
 struct packed_steps {
   const geometry& g;
@@ -103,8 +103,8 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
     const phase ph = phase_of(g, f);
     const band_axis h(ph.h), w(ph.w);
     const int64_t lines = up(ph.h.out_count, b.word[bands]), width = up(ph.w.out_count, b.word[columns]);
-    const double items = double(ph.d.out_count) * double(ph.h.out_count) / double(std::max<int64_t>(1, lines)) *
-                         double(b.word[columns]);
+    const double items =
+        double(ph.d.out_count) * double(ph.h.out_count) / double(std::max<int64_t>(1, lines)) * double(b.word[columns]);
     const band_tiles tiles(b.word[flat], lines, width, w.places(width));
     cycles += items * tiles.cycles() * products * double(ph.taps() * steps.blocks()) * double(steps.halves());
     // Around a block: sums zeroed and stored, and the unit drained.
@@ -224,7 +224,8 @@ cost predict(const quern_problem& p, const kernel&, const blocking& b, const mac
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
   const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
   const double weights = double(b.packed_bytes);
-  const double streamed = weights > double(m.l2) / 2 ? weights * double(b.word[bands] * b.word[columns] * g.n) : weights;
+  const double streamed =
+      weights > double(m.l2) / 2 ? weights * double(b.word[bands] * b.word[columns] * g.n) : weights;
   // A band beyond L2 comes from L3 for every chunk of panels.
   const double rows = double(up(std::max<int64_t>(1, g.out[1]), b.word[bands]));
   const double band = band_bytes(g, parts, int64_t(rows), up(std::max<int64_t>(1, g.out[2]), b.word[columns]));
@@ -237,7 +238,8 @@ cost predict(const quern_problem& p, const kernel&, const blocking& b, const mac
   const packed_steps steps = {g, parts};
   return {shared_ns(cycles / clock_ghz, b.workers),
           2.0 * (parts == 3 ? 6 : 3) * double(steps.taps * steps.blocks() * depth) * double(steps.halves() * tile) *
-              double(g.out[0] * g.out[1] * g.out[2]) * double(g.n * g.groups) / double(std::max<int64_t>(1, g.phases()))};
+              double(g.out[0] * g.out[1] * g.out[2]) * double(g.n * g.groups) /
+              double(std::max<int64_t>(1, g.phases()))};
 }
 
 // Of a product, what is left out and what rounding the weights' parts adds to the sum of magnitudes; then 16
@@ -245,7 +247,7 @@ cost predict(const quern_problem& p, const kernel&, const blocking& b, const mac
 double error_bound(const quern_problem& p, int parts) {
   const geometry g = geometry_of(p);
   const double steps = double(g.filter_size()) * std::ceil(double(g.c) / depth);
-  const double left_out = parts == 3 ? 0x1p-21 : 0x1p-14;
+  const double left_out = parts == 3 ? 0x1.1p-22 : 0x1.9p-15;
   const double n = (17 + (parts == 3 ? 6 : 3) * steps) * 0x1p-24;
   return n < 0.5 ? left_out + 1.02 * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
@@ -285,16 +287,17 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
       memcpy(to + (part * width * tile * depth + at) * 2, &bits, sizeof bits);
     }
   };
-  pack_weights(g, first, count, static_cast<const float*>(weights),
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-                 place(group, k, ph, before, tap, c, w);
-                 // Who comes last fills up with zeros.
-                 const int64_t c_end = c == g.c - 1 ? up(g.c, depth) * depth : c + 1;
-                 const int64_t k_end = k == g.k - 1 ? up(g.k, tile) * tile : k + 1;
-                 for (int64_t z = c + 1; z < c_end; ++z) place(group, k, ph, before, tap, z, 0);
-                 for (int64_t y = k + 1; y < k_end; ++y)
-                   for (int64_t z = c; z < c_end; ++z) place(group, y, ph, before, tap, z, 0);
-               });
+  pack_weights(
+      g, first, count, static_cast<const float*>(weights),
+      [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
+        place(group, k, ph, before, tap, c, w);
+        // Who comes last fills up with zeros.
+        const int64_t c_end = c == g.c - 1 ? up(g.c, depth) * depth : c + 1;
+        const int64_t k_end = k == g.k - 1 ? up(g.k, tile) * tile : k + 1;
+        for (int64_t z = c + 1; z < c_end; ++z) place(group, k, ph, before, tap, z, 0);
+        for (int64_t y = k + 1; y < k_end; ++y)
+          for (int64_t z = c; z < c_end; ++z) place(group, y, ph, before, tap, z, 0);
+      });
 }
 
 namespace {
@@ -308,7 +311,7 @@ struct work {
   const epilogue_f32& epilogue;
   int parts;
   band_axis h, w;
-  range td, rows, cols;   // taps along d, rows and columns of outputs
+  range td, rows, cols;  // taps along d, rows and columns of outputs
   int64_t group;
   const float* image;     // of this batch element, channel 0
   float* dst;             // of this batch element, first pixel of the phase and depth, channel 0
@@ -338,8 +341,8 @@ void split_run(const work& t, const float* pixels, int64_t count, int64_t step, 
     for (int64_t c = 0; c < g.c; c += depth) {
       const range channels = {t.group * g.c + c, t.group * g.c + std::min(g.c, c + depth)};
       call.pixels = size_t(std::min(gathered_pixels, count - x)), call.channels = size_t(channels.count());
-      gather(t.j.row, {pixels + x * step, int64_t(call.pixels), step, g.src[1], g.src_block}, channels,
-             t.buffer.pixels, depth, 1);
+      gather(t.j.row, {pixels + x * step, int64_t(call.pixels), step, g.src[1], g.src_block}, channels, t.buffer.pixels,
+             depth, 1);
       call.parts = to + x * apart + c / depth * t.size.block;
       image(call);
     }
@@ -372,8 +375,8 @@ void split_band(const work& t, int64_t d) {
       }
       clear(to, on.begin - line.first);
       clear(to + (on.end - line.first) * line.apart, line.first + line.count - on.end);
-      split_run(t, plane + y * lines.src + line.axis.input(on.begin) * line.src, on.count(),
-                line.axis.step * line.src, to + (on.begin - line.first) * line.apart, line.apart);
+      split_run(t, plane + y * lines.src + line.axis.input(on.begin) * line.src, on.count(), line.axis.step * line.src,
+                to + (on.begin - line.first) * line.apart, line.apart);
     }
   }
 }
@@ -447,7 +450,8 @@ void aim(const work& t, tile_pair& p) {
     const int64_t step = t.in.dst ? t.ph.w.out_step * g.dst[4] : panel;
     for (int64_t x = 0; x < r.count; ++x) p.dst[r.row + x] = dst + x * step;
     if (!t.residual) continue;
-    const float* const add = t.in.residual ? t.residual + offset_of(t, r, g.residual) : t.buffer.residual + r.row * panel;
+    const float* const add =
+        t.in.residual ? t.residual + offset_of(t, r, g.residual) : t.buffer.residual + r.row * panel;
     const int64_t apart = t.in.residual ? t.ph.w.out_step * g.residual[4] : panel;
     for (int64_t x = 0; x < r.count; ++x) p.residual[r.row + x] = add + x * apart;
   }

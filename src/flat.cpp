@@ -19,6 +19,8 @@ quern_wish wish_for(const quern_problem& p, const quern_exec& exec) {
   wish.size = sizeof wish;
   wish.threads = exec.threads;
   if (p.src.type == QUERN_F64) wish.algorithm = "reference";  // the only one that computes in f64
+  // Who calls BLAS expects infinities to be infinities, and B, split for one product, costs what it gains.
+  if (p.op == QUERN_GEMM) wish.deny = "splits";
   return wish;
 }
 

@@ -77,5 +77,5 @@ struct emulated {
 }  // namespace
 }  // namespace quern
 
-QUERN_KERNELS(split_emulated_avx512, split_kernel<emulated>("split_f32_32x32_emulated", "tiles in memory",
-                                                            QUERN_ISA_AVX512))
+QUERN_KERNELS(split_emulated_avx512,
+              split_kernel<emulated>("split_f32_32x32_emulated", "tiles in memory", QUERN_ISA_AVX512))

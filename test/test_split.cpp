@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // f32 as products of bf16: the kernels alone, the algorithms on every kind of problem, the error that they state, and
-// what is not finite or too small.  Where there is no AMX, the same source on tiles in memory (split_emulated_avx512.cpp);
-// where there is, on both, and one is held against the other.
+// what is not finite or too small.  Where there is no AMX, the same source on tiles in memory
+// (split_emulated_avx512.cpp); where there is, on both, and one is held against the other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -164,8 +164,8 @@ TEST_P(split_kernels, products_are_exact_on_small_integers) {
               for (size_t c = 0; c < 32; ++c)
                 want += double(value_of(a.data() + step[s] + (r < rows ? 0 : second) + r % rows * apart +
                                         size_t(pa) * 64 + place_of(c))) *
-                        double(value_of(b.data() + s * step_bytes + (size_t(pb) * halves + j / 16) * 1024 + c % 16 * 64 +
-                                        j % 16 * 4 + c / 16 * 2));
+                        double(value_of(b.data() + s * step_bytes + (size_t(pb) * halves + j / 16) * 1024 +
+                                        c % 16 * 64 + j % 16 * 4 + c / 16 * 2));
         ASSERT_EQ(double(sums[r * 32 + j]), want) << row().name << " seed " << i << " row " << r << " column " << j;
       }
     for (size_t r = 0; r < old_rows; ++r)
@@ -322,8 +322,9 @@ TEST(split, random_windows) {
     s.n = d.one_in(4) ? 2 : 1, s.groups = d.one_in(4) ? d.from(2, 3) : 1;
     static constexpr int64_t channels[] = {1, 8, 15, 16, 17, 31, 32, 33, 48, 64, 65, 80, 100};
     s.c = d.of(channels), s.k = d.of(channels);
-    static constexpr struct { int64_t r, s; } filters[] = {{1, 1}, {1, 1}, {3, 3}, {3, 3}, {5, 5}, {7, 7},
-                                                           {1, 3}, {3, 1}, {1, 7}, {7, 1}, {2, 2}, {4, 3}};
+    static constexpr struct {
+      int64_t r, s;
+    } filters[] = {{1, 1}, {1, 1}, {3, 3}, {3, 3}, {5, 5}, {7, 7}, {1, 3}, {3, 1}, {1, 7}, {7, 1}, {2, 2}, {4, 3}};
     const auto f = d.of(filters);
     s.filter[1] = f.r, s.filter[2] = f.s;
     for (int a = 1; a < 3; ++a) {
@@ -357,8 +358,8 @@ TEST(split, nothing_to_sum_is_zero_and_the_epilogue_runs) {
   dice d(7);
   for (quern_layout layout : all_layouts)
     for (int which : {0, 1, 3, 7, 10, 11}) {
-      quern_problem p = problem_of({.c = 0, .k = 40, .image = {1, 4, 5}, .filter = {1, 3, 3}, .end = {0, 2, 2}}, layout,
-                                   layout);
+      quern_problem p =
+          problem_of({.c = 0, .k = 40, .image = {1, 4, 5}, .filter = {1, 3, 3}, .end = {0, 2, 2}}, layout, layout);
       set_epilogue(p, which);
       p = completed(p);
       ASSERT_TRUE(every_split_agrees(p, small_integers(p, edge::back, d), {}));
@@ -488,8 +489,8 @@ TEST(split, special_values_are_as_the_header_says) {
       const bool six = a->accuracy == QUERN_ACCURACY_F32;
       const auto output = [&](float x, float w, float others = 0) { return one_output(*a, *row, x, w, others); };
       // Never a finite number where there is none.
-      for (const float x : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001),
-                            std::bit_cast<float>(0xffffffff)})
+      for (const float x : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
+                            std::bit_cast<float>(0x7f800001), std::bit_cast<float>(0xffffffff)})
         for (const float w : {1.0f, -0.3f, 1e30f}) {
           EXPECT_FALSE(std::isfinite(output(x, w, 1))) << x << " " << w;
           EXPECT_FALSE(std::isfinite(output(w, x, 1))) << x << " " << w;

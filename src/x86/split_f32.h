@@ -3,9 +3,8 @@
 // f32 by products of bf16 on a matrix unit; the contract is split_f32 in kernel.h.
 //
 // Products of parts are exact in f32, and of a = a0 + a1 + a2 every part has 8 bits: what the six products a0 b2, a0 b1,
-// a1 b1, a1 b0, a2 b0, a0 b0 leave out is below 2^-22 of |a b| (Henry, Tang and Heinecke 2019, and as in the
-// tensor cores' three products of TF32).  They are taken in an order in which each step changes one operand of the
-// four tiles: 14 tile loads for 24 products.
+// a1 b1, a1 b0, a2 b0, a0 b0 leave out is about 2^-22 of |a b| at most (Henry, Tang and Heinecke 2019).  They are taken
+// in an order in which each step changes one operand of the four tiles: 14 tile loads for 24 products.
 //
 // A filter tap of 16 pixels is a tile load at an offset, its rows any distance apart: no im2col.  The unit runs beside
 // the rest of the core, so the block before is finished a row after each product, and prefetches are spread likewise:
@@ -22,8 +21,6 @@
 namespace quern {
 namespace {
 
-template <int PARTS>
-inline constexpr size_t split_row = PARTS * split_channels * 2;  // bytes of a pixel
 template <int PARTS>
 inline constexpr size_t split_tile = 16 * 16 * 2 * 2 * PARTS;  // bytes of a step's weights, of 16 columns
 
@@ -61,7 +58,7 @@ void split_image(const split_image_f32& call) {
 // Rows of a block, one at a time.
 class split_finisher {
  public:
-  [[gnu::always_inline]] explicit split_finisher(const split_output_f32* call) : call_(call), rows_(0) {
+  QUERN_INLINE explicit split_finisher(const split_output_f32* call) : call_(call), rows_(0) {
     if (!call) return;
     rows_ = call->rows;
     const epilogue_f32& e = *call->epilogue;
@@ -76,7 +73,7 @@ class split_finisher {
 
   [[gnu::always_inline]] bool done() const { return next_ >= rows_; }
 
-  [[gnu::always_inline]] void operator()() {
+  QUERN_INLINE void operator()() {
     const size_t r = next_++;
     if (r >= rows_ || !call_->dst[r]) return;
     const float* sums = call_->sums + r * split_columns;
