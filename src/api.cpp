@@ -139,6 +139,7 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
                         quern_error* error) {
   const quern_problem& p = plan.problem;
   const uint64_t element = static_cast<uint64_t>(type_bytes(p.dst.type));
+  const uint64_t number = static_cast<uint64_t>(type_bytes(vector_type(p)));
   const uint64_t channels = static_cast<uint64_t>(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]);
   const auto bytes = [&](const quern_tensor& t) { return static_cast<uint64_t>(extent(t)) * element; };
   const uint64_t weights = plan.packed_bytes ? plan.packed_bytes : bytes(p.weights);
@@ -154,9 +155,9 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
       {"args.src", a.src, bytes(p.src), src_align, true},
       {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
       {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
-      {"args.scale", a.scale, channels * element, element, p.epilogue.scale != 0},
-      {"args.bias", a.bias, channels * element, element, p.epilogue.bias != 0},
-      {"args.slope", a.slope, channels * element, element, p.epilogue.activation == QUERN_PRELU},
+      {"args.scale", a.scale, channels * number, number, p.epilogue.scale != 0},
+      {"args.bias", a.bias, channels * number, number, p.epilogue.bias != 0},
+      {"args.slope", a.slope, channels * number, number, p.epilogue.activation == QUERN_PRELU},
       {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
       {"args.dst", a.dst, bytes(p.dst), element, true}};
   const span dst = span_of("args.dst", a.dst, bytes(p.dst));

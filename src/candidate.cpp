@@ -18,8 +18,6 @@ constexpr const char* predictor_name = "cycles-2";
 constexpr const char* gpu_predictor_name = "waves-1";
 constexpr const char* measured_by_tuning = "tuning";
 
-const char* type_name(int64_t type) { return type == QUERN_F32 ? "f32" : type == QUERN_F64 ? "f64" : "another type"; }
-
 double flops_a_cycle(const struct machine& m) {
   if (m.isa & QUERN_ISA_AMX) return 1024 / 6.0;  // products of bf16, six for one of f32
   return m.isa & QUERN_ISA_AVX512 ? 64 : m.isa & QUERN_ISA_AVX2 ? 32 : m.isa & QUERN_ISA_NEON ? 16 : 4;
@@ -88,7 +86,8 @@ int explain(const quern_candidate& c, char* out, size_t size) {
                       strcmp(field, "cpu.isa") ? "has and its system withholds" : "lacks");
     }
     case QUERN_REASON_TYPE:
-      return snprintf(out, size, "%s is %s, it computes %s", field, type_name(c.value), type_name(c.limit));
+      return snprintf(out, size, "%s is %s, it computes %s", field, name_of(type_words, int32_t(c.value)),
+                      name_of(type_words, int32_t(c.limit)));
     case QUERN_REASON_LAYOUT: {
       // A layout by name where that is the reason, else the stride that says more.
       const char* name = strstr(field, ".layout") ? name_of(layout_words, static_cast<int32_t>(c.value)) : "";

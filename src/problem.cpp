@@ -144,7 +144,7 @@ quern_status check_window(quern_op op, quern_window& w, quern_error* error) {
 quern_status check_tensor(const char* name, const quern_tensor& t, quern_type type, quern_layout last,
                           quern_error* error) {
   if (t.type < QUERN_F32) return refuse(error, name, "type", -1, t.type, "at least", QUERN_F32);
-  if (t.type > QUERN_F64) return refuse(error, name, "type", -1, t.type, "at most", QUERN_F64);
+  if (t.type > QUERN_BF16) return refuse(error, name, "type", -1, t.type, "at most", QUERN_BF16);
   if (t.type != type) return refuse(error, name, "type", -1, t.type, "src.type =", type);
   if (t.layout < QUERN_NCHW) return refuse(error, name, "layout", -1, t.layout, "at least", QUERN_NCHW);
   if (t.layout > last) return refuse(error, name, "layout", -1, t.layout, "at most", last);

@@ -35,7 +35,15 @@ template <class Visit>
 void for_each_layout(const quern_problem& p, Visit visit);
 
 // Bytes of one element.
-inline int64_t type_bytes(quern_type type) { return type == QUERN_F64 ? 8 : 4; }
+inline int64_t type_bytes(quern_type type) { return type == QUERN_F64 ? 8 : type == QUERN_F32 ? 4 : 2; }
+
+// What rounding to it adds at most, relative to the number.
+inline double roundoff(quern_type type) {
+  return type == QUERN_F64 ? 0x1p-53 : type == QUERN_F32 ? 0x1p-24 : type == QUERN_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+// The type of scale, bias and slope.
+inline quern_type vector_type(const quern_problem& p) { return p.src.type == QUERN_F64 ? QUERN_F64 : QUERN_F32; }
 
 // Elements from the first to the last of a tensor, both included; 0 when a size is 0.
 inline int64_t extent(const quern_tensor& t) {

@@ -182,7 +182,7 @@ struct reader {
         while (*w.end && !is_space(*w.end)) ++w.end;
         return fail_at(
             at, "descriptor",
-            "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 f64 "
+            "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 f64 f16 bf16 "
             "nchw nhwc nc4hw4 nc8hw8 nc16hw16 any",
             quoted(w).s);
       }

@@ -15,7 +15,7 @@ struct word {
 
 inline constexpr word op_words[] = {
     {"conv", QUERN_CONV}, {"conv_transposed", QUERN_CONV_TRANSPOSED}, {"gemm", QUERN_GEMM}, {"reorder", QUERN_REORDER}};
-inline constexpr word type_words[] = {{"f32", QUERN_F32}, {"f64", QUERN_F64}};
+inline constexpr word type_words[] = {{"f32", QUERN_F32}, {"f64", QUERN_F64}, {"f16", QUERN_F16}, {"bf16", QUERN_BF16}};
 inline constexpr word layout_words[] = {{"nchw", QUERN_NCHW},         {"nhwc", QUERN_NHWC},
                                         {"nc4hw4", QUERN_NC4HW4},     {"nc8hw8", QUERN_NC8HW8},
                                         {"nc16hw16", QUERN_NC16HW16}, {"any", QUERN_ANY}};

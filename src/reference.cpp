@@ -34,7 +34,7 @@ cost predict(const quern_problem& p, const kernel&, const blocking& b, const mac
 double error_bound(const quern_problem& p) {
   if (p.op == QUERN_REORDER) return 0;
   const double k = static_cast<double>(sum_length(p)) + 1;
-  return (p.src.type == QUERN_F64 ? 0x1p-53 : 0x1p-24) + k * 0x1p-53;
+  return roundoff(p.src.type) + k * 0x1p-53;
 }
 
 void run(const job& j, const execution& e) {

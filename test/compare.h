@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "guard.h"
+#include "half.h"
 #include "problem.h"
 #include "registry.h"
 
@@ -47,11 +48,51 @@ void each(const quern_tensor& t, Visit visit) {
                                       h * t.stride[3] + w * t.stride[4]));
 }
 
+// Guarded elements of any type but f64, read and written as floats.
+class elements {
+ public:
+  elements(quern_type type, size_t count, edge side)
+      : bytes_(count * width(type), side, width(type)), type_(type) {}
+  float* data() const { return reinterpret_cast<float*>(bytes_.data()); }  // of f32; of others an address alone
+  float* begin() const { return data(); }
+  float* end() const { return data() + size(); }
+  size_t size() const { return bytes_.size() / width(type_); }
+  size_t bytes() const { return bytes_.size(); }
+  void protect() const { bytes_.protect(); }
+
+  // What nobody computes: a NaN of its own.
+  static constexpr uint32_t untouched(quern_type type) { return type == QUERN_F32 ? 0x7fedcba9u : 0x7fcbu; }
+  uint32_t bits(size_t i) const {
+    uint32_t b = 0;
+    memcpy(&b, at(i), width(type_));
+    return b;
+  }
+  void set_bits(size_t i, uint32_t b) const { memcpy(at(i), &b, width(type_)); }
+  float operator[](size_t i) const {
+    const uint32_t b = bits(i);
+    const uint16_t half = static_cast<uint16_t>(b);
+    return type_ == QUERN_F16 ? value(f16{half}) : type_ == QUERN_BF16 ? value(bf16{half}) : float_of(b);
+  }
+  void set(size_t i, float x) const {
+    set_bits(i, type_ == QUERN_F16    ? rounded<f16>(x).bits
+                : type_ == QUERN_BF16 ? rounded<bf16>(x).bits
+                                      : bits_of(x));
+  }
+
+ private:
+  static size_t width(quern_type type) { return type == QUERN_F16 || type == QUERN_BF16 ? 2 : 4; }
+  char* at(size_t i) const { return bytes_.data() + i * width(type_); }
+
+  guarded<char> bytes_;
+  quern_type type_;
+};
+
 using numbers = std::function<float()>;
 
 // Everything that a problem reads, read only.  Memory between the elements of a tensor is NaN.
 struct operands {
-  guarded<float> src, weights, residual, scale, bias, slope;
+  elements src, weights, residual;
+  guarded<float> scale, bias, slope;
 
   operands(const quern_problem& p, edge side, const numbers& number, const numbers& slopes)
       : src(tensor(p.src, side, number)),
@@ -70,10 +111,10 @@ struct operands {
   }
 
  private:
-  static guarded<float> tensor(const quern_tensor& t, edge side, const numbers& number) {
-    guarded<float> memory(static_cast<size_t>(extent(t)), side);
-    std::fill(memory.begin(), memory.end(), std::numeric_limits<float>::quiet_NaN());
-    each(t, [&](size_t at) { memory[at] = number(); });
+  static elements tensor(const quern_tensor& t, edge side, const numbers& number) {
+    elements memory(t.type, static_cast<size_t>(extent(t)), side);
+    for (size_t i = 0; i < memory.size(); ++i) memory.set(i, std::numeric_limits<float>::quiet_NaN());
+    each(t, [&](size_t at) { memory.set(at, number()); });
     memory.protect();
     return memory;
   }
@@ -182,12 +223,12 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   exec.queue = how.queue;
   exec.workspace = workspace.data(), exec.workspace_bytes = workspace.size();
 
-  const float untouched = std::bit_cast<float>(0x7fedcba9u);  // a NaN, too
   const quern_tensor& t = s.plan.problem.dst;
-  guarded<float> dst(static_cast<size_t>(extent(t)), how.side);
-  std::fill(dst.begin(), dst.end(), untouched);
+  const uint32_t untouched = elements::untouched(t.type);
+  const elements dst(t.type, static_cast<size_t>(extent(t)), how.side);
+  for (size_t i = 0; i < dst.size(); ++i) dst.set_bits(i, untouched);
   if (how.in_place) {
-    each(t, [&](size_t at) { dst[at] = in.residual[at]; });
+    each(t, [&](size_t at) { dst.set_bits(at, in.residual.bits(at)); });
     args.residual = dst.data();
   }
   args.dst = dst.data();
@@ -195,11 +236,11 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   if (!workspace.intact()) return fails("it wrote behind the workspace");
   each(t, [&](size_t at) {
     s.dst.push_back(dst[at]);
-    if (same_bits(dst[at], untouched) && s.failure.empty()) fails("it left an element of dst as it was");
-    dst[at] = untouched;
+    if (dst.bits(at) == untouched && s.failure.empty()) fails("it left an element of dst as it was");
+    dst.set_bits(at, untouched);
   });
-  for (float x : dst)
-    if (!same_bits(x, untouched) && s.failure.empty()) fails("it wrote between the elements of dst");
+  for (size_t i = 0; i < dst.size(); ++i)
+    if (dst.bits(i) != untouched && s.failure.empty()) fails("it wrote between the elements of dst");
   return s;
 }
 

@@ -28,7 +28,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 // The problem in double, from the same operands or from their magnitudes: in the order n k o p q.
 std::vector<double> in_double(quern_problem p, const operands& in, bool magnitudes) {
-  const auto wide = [magnitudes](const guarded<float>& from) {
+  const auto wide = [magnitudes](const auto& from) {
     std::vector<double> to(from.begin(), from.end());
     for (double& x : to) x = magnitudes ? std::fabs(x) : x;
     return to;

@@ -149,6 +149,7 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.groups = 8, p.weights.size[1] = 1; }, "groups", "groups is 8, must divide weights.size[0] = 12"},
       {[](auto& p) { p.groups = 2; }, "weights.size[1]", "weights.size[1] is 8, must be src.size[1] / groups = 4"},
       {[](auto& p) { p.src.type = 0; }, "src.type", "src.type is 0, must be at least 1"},
+      {[](auto& p) { p.src.type = QUERN_BF16 + 1; }, "src.type", "src.type is 5, must be at most 4"},
       {[](auto& p) { p.weights.type = QUERN_F64; }, "weights.type", "weights.type is 2, must be src.type = 1"},
       {[](auto& p) { p.dst.type = QUERN_F64; }, "dst.type", "dst.type is 2, must be src.type = 1"},
       {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 6"},

@@ -169,9 +169,9 @@ TEST(problem_parse, points_at_what_is_wrong) {
   const char* keys =
       "'kq' is no key; known: g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw n\"name\"";
   expect_refused("conv f32 ic3_ih5kq3", 17, keys);
-  expect_refused("f16 ic3ih5oc3kh3", 1,
-                 "'f16' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 "
-                 "f64 nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
+  expect_refused("s8 ic3ih5oc3kh3", 1,
+                 "'s8' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 "
+                 "f64 f16 bf16 nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
   expect_refused("reorder 1x2x3", 14, "'x' and another size must follow, as in NxCx[Dx]HxW");
   expect_refused("reorder 1x2x3x4x5x6", 18, "the descriptor must end here: NxCx[Dx]HxW");
   expect_refused("reorder ic3ih5oc3", 9, "NxCxHxW needs a whole number here");
@@ -260,6 +260,8 @@ TEST(problem_print, says_what_differs_from_the_defaults) {
   p.window.stride[1] = p.window.stride[2] = 2;
   for (int i = 1; i < 3; ++i) p.window.pad_begin[i] = p.window.pad_end[i] = p.window.output_padding[i] = 1;
   EXPECT_EQ(printed(p), "conv_transposed f64 nchw mb1ic8ih5oc4oh10kh3sh2ph1");
+  EXPECT_EQ(printed(parsed("nhwc f16 ic8ih5oc4kh1")), "conv f16 nhwc mb1ic8ih5oc4oh5kh1");
+  EXPECT_EQ(printed(quern_gemm(QUERN_BF16, 2, 3, 4)), "gemm bf16 2x4:4x3");
 }
 
 TEST(problem_print, keeps_to_the_buffer) {

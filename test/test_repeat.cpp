@@ -131,14 +131,13 @@ TEST(repeat, an_image_alone_or_within_a_batch) {
       for (int64_t n : {0, 4}) {
         operands image(
             one, edge::back, [] { return 0.0f; }, [] { return 0.0f; });
-        guarded<float> src(static_cast<size_t>(extent(one.src)), edge::back);
+        elements src(one.src.type, static_cast<size_t>(extent(one.src)), edge::back);
         std::copy_n(in.src.data() + n * p.src.stride[0], src.size(), src.data());
         image.src = std::move(src);
-        const auto same = [](guarded<float>& to, const guarded<float>& from) {
-          to = guarded<float>(from.size(), edge::back);
-          std::copy(from.begin(), from.end(), to.begin());
-        };
-        same(image.weights, in.weights), same(image.bias, in.bias);
+        image.weights = elements(p.weights.type, in.weights.size(), edge::back);
+        std::copy(in.weights.begin(), in.weights.end(), image.weights.begin());
+        image.bias = guarded<float>(in.bias.size(), edge::back);
+        std::copy(in.bias.begin(), in.bias.end(), image.bias.begin());
         const solution alone = solve(one, image, c.algorithm, c.kernel);
         ASSERT_EQ(alone.failure, "");
         const float* within = batch.dst.data() + static_cast<size_t>(n) * alone.dst.size();

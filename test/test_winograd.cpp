@@ -323,7 +323,7 @@ errors errors_of(const quern_problem& p, const operands& in, const std::vector<d
 }
 
 std::vector<double> in_double(quern_problem p, const operands& in) {
-  const auto wide = [](const guarded<float>& from) { return std::vector<double>(from.begin(), from.end()); };
+  const auto wide = [](const auto& from) { return std::vector<double>(from.begin(), from.end()); };
   const std::vector<double> src = wide(in.src), weights = wide(in.weights);
   for (quern_tensor* t : {&p.src, &p.weights, &p.dst}) t->type = QUERN_F64;
   p.accuracy = QUERN_ACCURACY_DEFAULT;
@@ -393,7 +393,7 @@ TEST(winograd, classes_hold_up_to_1024_channels) {
         operands both = operands(
             p, edge::back, [] { return 0.0f; }, [] { return 0.0f; });
         std::swap(both.weights, weights.weights);
-        both.src = guarded<float>(in.src.size(), edge::back);
+        both.src = elements(p.src.type, in.src.size(), edge::back);
         std::copy(in.src.begin(), in.src.end(), both.src.begin());
         const std::vector<double> want = in_double(p, both);
         quern_candidate direct = {};
@@ -426,9 +426,9 @@ TEST(winograd, what_is_not_finite_stays_within_its_tiles) {
     const int64_t y0 = 11, x0 = 13;
     for (const quern_candidate& c : winograd_candidates(p)) {
       const solution before = solve(p, in, c.algorithm, c.kernel);
-      guarded<float> src(in.src.size(), edge::back);
+      elements src(p.src.type, in.src.size(), edge::back);
       std::copy(in.src.begin(), in.src.end(), src.begin());
-      src[static_cast<size_t>(y0 * p.src.stride[3] + x0 * p.src.stride[4] + 2)] = special;
+      src.set(static_cast<size_t>(y0 * p.src.stride[3] + x0 * p.src.stride[4] + 2), special);
       std::swap(in.src, src);
       const solution after = solve(p, in, c.algorithm, c.kernel);
       std::swap(in.src, src);

@@ -70,7 +70,7 @@ std::vector<job> jobs_of(const job_options& options) {
         p = plan.problem;
       }
       if (p.src.type != QUERN_F32)
-        throw stop{bad_input, l.name + ": only f32 can be timed, the reference alone has f64"};
+        throw stop{bad_input, l.name + ": only f32 can be timed on a CPU, the reference alone has other types"};
       if (operand_bytes(p) > memory / 2) {
         throw stop{bad_input, l.name + ": its tensors take " + bytes_text(operand_bytes(p)) + ", this machine has " +
                                   bytes_text(memory)};

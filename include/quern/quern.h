@@ -93,7 +93,10 @@ QUERN_API quern_status quern_check(uint32_t header_version, quern_error*) QUERN_
 typedef int32_t quern_type;
 enum {
   QUERN_F32 = 1, /* IEEE binary32                                                                   */
-  QUERN_F64 = 2  /* IEEE binary64; the reference only                                               */
+  QUERN_F64 = 2, /* IEEE binary64; the reference only                                               */
+  QUERN_F16 = 3, /* IEEE binary16; GPUs and the reference.  Products and sums are f32's, and so is the
+                    epilogue: what comes out of it is rounded, once, to nearest, beyond 65504 to infinity */
+  QUERN_BF16 = 4 /* the upper half of binary32; otherwise as f16                                    */
 };
 
 typedef int32_t quern_layout;
@@ -166,7 +169,7 @@ enum { QUERN_RESIDUAL_NONE = 0, QUERN_RESIDUAL_BEFORE = 1, QUERN_RESIDUAL_AFTER 
  *   y = activation(y + beta * residual)         QUERN_RESIDUAL_BEFORE
  *   y = activation(y) + beta * residual         QUERN_RESIDUAL_AFTER
  *
- * Per-channel vectors are f32 (f64 for f64 problems) and come with quern_args. */
+ * Per-channel vectors are f32 whatever the problem's type (f64 for f64 problems) and come with quern_args. */
 typedef struct quern_epilogue {
   int32_t          scale;    /* 1: args.scale holds one factor an output channel                    */
   int32_t          bias;     /* 1: args.bias holds one addend an output channel                     */
@@ -178,8 +181,8 @@ typedef struct quern_epilogue {
   int32_t          reserved[16]; /* zero points and scales of integer types come here               */
 } quern_epilogue;
 
-/* The worst error that the caller accepts, from best to worst.  e is 2^-24 for f32, s the sum over k
- * of |src| * |weights|, and k the length of that sum.
+/* The worst error that the caller accepts, from best to worst.  e is 2^-24 (f64: 2^-53), s the sum over k
+ * of |src| * |weights|, and k the length of that sum.  Of f16 and bf16 it is the sum's error, before it is rounded.
  *
  * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share products, in which inputs and
  * weights are added first.  So an infinite or NaN input makes every output that reads it infinite or NaN,
@@ -247,7 +250,7 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
 /* The text form: one line, benchdnn's problem language with words around it.  The verbose line, the
  * bench's input, a fuzzer's finding and a bug report are this line, and replay each other.
  *
- *   [conv|conv_transposed|gemm|reorder] [f32|f64] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
+ *   [conv|conv_transposed|gemm|reorder] [f32|f64|f16|bf16] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
  *
  *   conv nhwc g1mb1ic64ih56oc64oh56kh3ph1n"resnet50:l1_3x3" bias act=relu
  *   gemm f32 128x256:256x512

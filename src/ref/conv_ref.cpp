@@ -36,8 +36,8 @@ double sum_taps(const quern_problem& p, const T* src, int64_t first, const T* we
         const T* x = src + d * p.src.stride[2] + h * p.src.stride[3] + w * p.src.stride[4];
         const T* f = weights + t * p.weights.stride[2] + r * p.weights.stride[3] + s * p.weights.stride[4];
         for (int64_t c = 0; c < channels; ++c) {
-          sum += static_cast<double>(x[channel_offset(first + c, p.src.stride[1], block)]) *
-                 static_cast<double>(f[c * weights_c]);
+          sum += static_cast<double>(value(x[channel_offset(first + c, p.src.stride[1], block)])) *
+                 static_cast<double>(value(f[c * weights_c]));
         }
       }
     }
@@ -87,9 +87,10 @@ QUERN_KERNELS(conv_ref,
                .about = "the formula of convolution, summed in float64",
                .kind = kind::reference,
                .op = QUERN_CONV,
-               .reference = by_type<conv<float>, conv<double>>},
+               .reference = by_type<conv<float>, conv<double>, conv<f16>, conv<bf16>>},
               {.name = "conv_transposed_ref",
                .about = "the formula of transposed convolution, summed in float64",
                .kind = kind::reference,
                .op = QUERN_CONV_TRANSPOSED,
-               .reference = by_type<conv_transposed<float>, conv_transposed<double>>})
+               .reference = by_type<conv_transposed<float>, conv_transposed<double>, conv_transposed<f16>,
+                                    conv_transposed<bf16>>})

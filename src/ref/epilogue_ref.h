@@ -5,7 +5,9 @@
 
 #include <math.h>
 
-#include "../kernel.h"
+#include <type_traits>
+
+#include "../half.h"
 #include "../layout.h"
 
 namespace quern {
@@ -36,15 +38,19 @@ inline double activate(double x, const quern_epilogue& e, double slope) {
   }
 }
 
+// Of a channel, beside elements of type T.
+template <class T>
+using vector_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 // Writes elements [first, last) of dst, counted in the order n k o p q: the epilogue of sum(at), where at
 // holds the five indices; output channels run along the axis `channel`.
 template <class T, class Sum>
 void write(const quern_problem& p, const quern_args& args, int channel, int64_t first, int64_t last, const Sum& sum) {
   if (first >= last) return;
   const quern_epilogue& e = p.epilogue;
-  const T* const scale = static_cast<const T*>(args.scale);
-  const T* const bias = static_cast<const T*>(args.bias);
-  const T* const slope = static_cast<const T*>(args.slope);
+  const auto* const scale = static_cast<const vector_of<T>*>(args.scale);
+  const auto* const bias = static_cast<const vector_of<T>*>(args.bias);
+  const auto* const slope = static_cast<const vector_of<T>*>(args.slope);
   const T* const residual = static_cast<const T*>(args.residual);
   T* const dst = static_cast<T*>(args.dst);
 
@@ -58,20 +64,25 @@ void write(const quern_problem& p, const quern_args& args, int channel, int64_t 
     const int64_t k = at[channel];
     double y = e.alpha * (e.scale ? static_cast<double>(scale[k]) : 1) * sum(at) +
                (e.bias ? static_cast<double>(bias[k]) : -0.0);  // y - 0 keeps the sign of a zero
-    const double add = e.residual != QUERN_RESIDUAL_NONE ? e.beta * static_cast<double>(residual[from]) : 0;
+    const double add = e.residual != QUERN_RESIDUAL_NONE ? e.beta * static_cast<double>(value(residual[from])) : 0;
     if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
     y = activate(y, e, e.activation == QUERN_PRELU ? static_cast<double>(slope[k]) : 0);
     if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
-    dst[to] = static_cast<T>(y);
+    dst[to] = rounded<T>(y);
 
     for (int axis = 4; axis >= 0 && ++at[axis] == p.dst.size[axis]; --axis) at[axis] = 0;
   }
 }
 
 // A row's function: the one for the element type that the problem has.
-template <auto f32, auto f64>
+template <auto f32, auto f64, auto half, auto brain>
 void by_type(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
-  (p.src.type == QUERN_F64 ? f64 : f32)(p, args, first, last);
+  switch (p.src.type) {
+    case QUERN_F64: return f64(p, args, first, last);
+    case QUERN_F16: return half(p, args, first, last);
+    case QUERN_BF16: return brain(p, args, first, last);
+    default: return f32(p, args, first, last);
+  }
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ void gemm(const quern_problem& p, const quern_args& args, int64_t first, int64_t
     const T* column = static_cast<const T*>(args.weights) + at[4] * p.weights.stride[4];
     double sum = 0;
     for (int64_t c = 0; c < p.src.size[4]; ++c) {
-      sum += static_cast<double>(row[c * p.src.stride[4]]) * static_cast<double>(column[c * p.weights.stride[3]]);
+      sum += static_cast<double>(value(row[c * p.src.stride[4]])) *
+             static_cast<double>(value(column[c * p.weights.stride[3]]));
     }
     return sum;
   });
@@ -31,4 +32,4 @@ QUERN_KERNELS(gemm_ref, {.name = "gemm_ref",
                          .about = "the formula of the matrix product, summed in float64",
                          .kind = kind::reference,
                          .op = QUERN_GEMM,
-                         .reference = by_type<gemm<float>, gemm<double>>})
+                         .reference = by_type<gemm<float>, gemm<double>, gemm<f16>, gemm<bf16>>})

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+//
+// The element types of 16 bits: their values, and rounding to them, to nearest and ties to even.  By integers, so
+// that no mode of the caller's (denormals as zero) comes in; a GPU has instructions for it.
+#pragma once
+
+#include <string.h>
+
+#include "kernel.h"
+
+namespace quern {
+namespace {
+
+struct f16 {
+  uint16_t bits;
+};
+struct bf16 {
+  uint16_t bits;
+};
+
+template <class T>
+inline constexpr quern_type type_of = 0;
+template <>
+inline constexpr quern_type type_of<float> = QUERN_F32;
+template <>
+inline constexpr quern_type type_of<f16> = QUERN_F16;
+template <>
+inline constexpr quern_type type_of<bf16> = QUERN_BF16;
+
+QUERN_INLINE uint32_t bits_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+QUERN_INLINE float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+QUERN_INLINE float value(float x) { return x; }
+QUERN_INLINE double value(double x) { return x; }
+QUERN_INLINE float value(bf16 x) { return float_of(uint32_t{x.bits} << 16); }
+QUERN_INLINE float value(f16 x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+#else
+  const uint32_t sign = uint32_t{x.bits} >> 15 << 31, rest = x.bits & 0x7fffu;
+  if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+  if (rest < 0x400) return float_of(sign | bits_of(static_cast<float>(rest) * 0x1p-24f));
+  return float_of(sign | ((rest << 13) + 0x38000000));
+#endif
+}
+
+template <class T>
+QUERN_INLINE T rounded(float x);
+template <>
+QUERN_INLINE float rounded<float>(float x) {
+  return x;
+}
+template <>
+QUERN_INLINE bf16 rounded<bf16>(float x) {
+  const uint32_t bits = bits_of(x);
+  if ((bits & 0x7fffffff) > 0x7f800000) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
+  return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+}
+template <>
+QUERN_INLINE f16 rounded<f16>(float x) {
+#if defined(__CUDA_ARCH__)
+  f16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+#else
+  const uint32_t sign = bits_of(x) >> 31 << 15, rest = bits_of(x) & 0x7fffffff;
+  if (rest > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00 | (rest >> 13 & 0x3ff))};
+  if (rest >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};
+  if (rest >= 0x38800000) return {static_cast<uint16_t>(sign | ((rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13))};
+  // Denormal: whole steps of 2^-24, of a mantissa in steps of 2^(exponent - 150).
+  const uint32_t exponent = rest >> 23;
+  if (exponent < 102) return {static_cast<uint16_t>(sign)};
+  const uint32_t shift = 126 - exponent, mantissa = (rest & 0x7fffff) | 0x800000;
+  const uint32_t half = (1u << (shift - 1)) - 1 + (mantissa >> shift & 1);
+  return {static_cast<uint16_t>(sign | ((mantissa + half) >> shift))};
+#endif
+}
+
+// Once: through a float whose last bit says that it is inexact (rounding to odd).
+template <class T>
+QUERN_INLINE T rounded(double x) {
+  const float near = static_cast<float>(x);
+  const double far = static_cast<double>(near);
+  if (far == x || x != x || bits_of(near) & 1) return rounded<T>(near);
+  const bool below = x < 0 ? far > x : far < x;
+  return rounded<T>(float_of(bits_of(near) + (below ? 1u : ~0u)));
+}
+template <>
+QUERN_INLINE float rounded<float>(double x) {
+  return static_cast<float>(x);
+}
+template <>
+QUERN_INLINE double rounded<double>(double x) {
+  return x;
+}
+
+// Two neighbours as one word, the first one low.
+template <class T>
+QUERN_INLINE uint32_t rounded_pair(float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t pair;
+  if constexpr (type_of<T> == QUERN_F16) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  }
+  return pair;
+#else
+  return rounded<T>(first).bits | uint32_t{rounded<T>(second).bits} << 16;
+#endif
+}
+
+}  // namespace
+}  // namespace quern
