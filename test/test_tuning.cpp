@@ -359,7 +359,7 @@ TEST_F(Tune, RowsAreForWhatTheyWereMeasuredOn) {
     w.cpu = &other;
     if (changed == 0) q.epilogue.activation = QUERN_TANH;
     if (changed == 1) w.threads = 1;
-    if (changed == 2) other.l2_bytes *= 2;
+    if (changed == 2) other.l2_bytes += 4 << 20;
     if (changed == 3) other.model ^= 0x10000;
     if (changed == 4) q.src.size[0] = 2;
     if (changed == 5) other.l1_bytes += 1024;
