@@ -168,9 +168,10 @@ blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, 
   b.packed_bytes = uint64_t(steps.size());
   const phase ph = phase_of(g, 0);
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count), width = std::max<int64_t>(1, ph.w.out_count);
-  const double room = double(m.l2) * 0.3;
+  // More of L2 where weights pass by once a band.
+  const double room = double(m.l2) * (b.packed_bytes > m.l2 / 2 ? 0.45 : 0.3);
 
-  // As many rows as a third of L2 takes; where one row is too long, pieces of it.
+  // As many rows as there is room for; where one row is too long, pieces of it.
   b.word[columns] = 1;
   while (!g.transposed && b.word[columns] < width && band_bytes(g, parts, 1, up(width, b.word[columns])) > room &&
          up(width, b.word[columns]) > 2 * tile)
@@ -182,7 +183,7 @@ blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, 
   // Rows that two bands split: at most as many as a band has itself.
   const band_axis h(ph.h), w(ph.w);
   if (most * h.pixel < (h.taps - 1) * h.tap)
-    most = std::clamp<int64_t>(int64_t((3 * room - one) / std::max(1.0, two - one)) + 1, most, rows);
+    most = std::clamp<int64_t>(int64_t((0.9 * double(m.l2) - one) / std::max(1.0, two - one)) + 1, most, rows);
   b.word[bands] = up(rows, most);
   b.word[block_panels] = std::max<int64_t>(1, steps.count()), b.word[blocks] = 1;
   const auto as_flat = [&] {
@@ -204,10 +205,10 @@ blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, 
     shares = fixed * b.word[bands] * b.word[columns];
     if (shares < wanted) b.word[block_panels] = up(steps.count(), std::min(steps.count(), up(wanted, shares)));
     as_flat();
+    b.word[block_panels] = std::max<int64_t>(1, b.word[block_panels]);
+    b.word[blocks] = std::max<int64_t>(1, up(steps.count(), b.word[block_panels]));
+    b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
   }
-  b.word[block_panels] = std::max<int64_t>(1, b.word[block_panels]);
-  b.word[blocks] = std::max<int64_t>(1, up(steps.count(), b.word[block_panels]));
-  b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
 
   // Weights that L2 does not keep beside the band pass in chunks.
   const int64_t panel_bytes = std::max<int64_t>(1, steps.panel_bytes(ph.taps()));
