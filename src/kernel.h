@@ -325,6 +325,28 @@ struct split_products_f32 {
   size_t lines;
 };
 
+// ---- dot_f32 ----------------------------------------------------------------------------------
+//
+//   C[i][j] = epilogue(sum over lanes l < 16 of S[i][j][l])                       i < m <= mr, j < n <= nr
+//
+//   S[i][j][l] = sum over taps t, p = l, l + 16 ... < k of
+//                  a[tap[t].a + i * lda + p / 16 * next + p % 16] * b[tap[t].b + j * ldb + p]
+//
+// Channels across the vector: for few outputs, which would leave most of it empty.  Of A exactly k floats a tap are
+// read; rows of B go on to whole sixteens with zeros.  Each S is one chain of fused multiply-adds in the order of
+// (t, p) from zero, and l and l + 8 are added, then 4 apart, neighbours, pairs: the same bits on every ISA.  C[i][j] is at
+// out.c[i * ldc + column[j]], the residual likewise; output channels are out.channel + j.
+struct dot_f32 {
+  size_t m, n, k, taps;
+  const gemm_tap* tap;
+  const float* a;
+  size_t lda, next;
+  const float* b;
+  size_t ldb;
+  output_f32 out;
+  const size_t *column, *residual_column;
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -351,6 +373,7 @@ enum class kind : uint8_t {
   grouped_f32,
   grouped_planes_f32,
   split_f32,
+  dot_f32,
   reference_cuda,
   implicit_f32,
   tensor_f32,
@@ -396,6 +419,7 @@ struct kernel {
   void (*split_image[2])(const split_image_f32&) = {};  // of 2 parts, of 3
   void (*split_products[2])(const split_products_f32&) = {};
   void (*split_finish)(const split_output_f32&) = nullptr;
+  void (*dot)(const dot_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

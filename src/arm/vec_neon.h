@@ -4,7 +4,7 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.  On 32-bit ARM, NEON takes denormals for zero and makes none.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
-// ^ andnot round_even pow2 hold permute pick range load_mask store_mask transpose8, and fma_lane.
+// ^ andnot round_even pow2 hold permute pick range load_mask store_mask store_sums transpose8, and fma_lane.
 #pragma once
 
 #include <arm_neon.h>
@@ -182,6 +182,19 @@ struct vec {
     if (m.v & 2) vst1q_lane_f32(p + 1, v, 1);
     if (m.v & 4) vst1q_lane_f32(p + 2, v, 2);
     if (m.v & 8) vst1q_lane_f32(p + 3, v, 3);
+  }
+
+  // to[i] = sixteen lanes from a[4 * i] on added up: l and l + 8, then 4 apart, neighbours, pairs.
+  [[gnu::always_inline]] static void store_sums(const vec* a, float* to) {
+    const auto four = [a](int i) { return ((a[4 * i] + a[4 * i + 2]) + (a[4 * i + 1] + a[4 * i + 3])).v; };
+    const auto pairs = [](float32x4_t x, float32x4_t y) {
+#if defined(__aarch64__)
+      return vpaddq_f32(x, y);
+#else
+      return vcombine_f32(vpadd_f32(vget_low_f32(x), vget_high_f32(x)), vpadd_f32(vget_low_f32(y), vget_high_f32(y)));
+#endif
+    };
+    vst1q_f32(to, pairs(pairs(four(0), four(1)), pairs(four(2), four(3))));
   }
 
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.

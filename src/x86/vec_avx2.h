@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sums_avx2.h"
 #include "transpose8_avx2.h"
 
 namespace quern {
@@ -110,6 +111,12 @@ struct vec {
   }
   [[gnu::always_inline]] void store_mask(float* p, mask m) const {
     _mm256_maskstore_ps(p, _mm256_castps_si256(m.v), v);
+  }
+
+  // to[i] = sixteen lanes from a[2 * i] on added up: l and l + 8, then 4 apart, neighbours, pairs.
+  [[gnu::always_inline]] static void store_sums(const vec* a, float* to) {
+    store_sums_avx2(_mm256_add_ps(a[0].v, a[1].v), _mm256_add_ps(a[2].v, a[3].v), _mm256_add_ps(a[4].v, a[5].v),
+                    _mm256_add_ps(a[6].v, a[7].v), to);
   }
 
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.

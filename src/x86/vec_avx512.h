@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sums_avx2.h"
 #include "transpose8_avx2.h"
 
 namespace quern {
@@ -99,6 +100,12 @@ struct vec {
   [[gnu::always_inline]] friend mask operator&(mask a, mask b) { return {static_cast<__mmask16>(a.v & b.v)}; }
   [[gnu::always_inline]] static vec load_mask(const float* p, mask m) { return {_mm512_maskz_loadu_ps(m.v, p)}; }
   [[gnu::always_inline]] void store_mask(float* p, mask m) const { _mm512_mask_storeu_ps(p, m.v, v); }
+
+  // to[i] = the lanes of a[i] added up: l and l + 8, then 4 apart, neighbours, pairs.
+  [[gnu::always_inline]] static void store_sums(const vec* a, float* to) {
+    const auto half = [](vec x) { return _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1)); };
+    store_sums_avx2(half(a[0]), half(a[1]), half(a[2]), half(a[3]), to);
+  }
 
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 8.
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
