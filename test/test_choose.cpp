@@ -170,6 +170,9 @@ TEST(Choose, VectorsInHalves) {
   quern_wish wish = wish_of();
   wish.cpu = &cpu;
   const std::string halves = "gemm_f32_8x24_avx512";
+  bool built = false;  // a family of its own
+  for (size_t i = 0; i < kernel_count(); ++i) built = built || kernel_at(i).name == halves;
+  if (!built) GTEST_SKIP() << "a build without " << halves;
   EXPECT_NE(plan_of(p, wish).kernel, halves);
   cpu.vector_bits = 512;
   EXPECT_NE(plan_of(p, wish).kernel, halves);

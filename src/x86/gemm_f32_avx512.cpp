@@ -4,11 +4,10 @@
 //
 // 32 registers hold MR x NV accumulators, NV vectors of B and a broadcast of A.  A step of k loads
 // MR + NV times for MR * NV multiply-adds: 14x32 16 for 28, 8x48 11 for 24, 6x64 10 for 24, all below
-// the one load a multiply-add that the core can do.  24 columns are three halves of a register: a quarter less than
-// two whole ones for cores that multiply in halves anyway (Zen 4).
+// the one load a multiply-add that the core can do.
 #include "copy_f32.h"
 #include "gemm_f32.h"
-#include "vec_avx512_half.h"
+#include "vec_avx512.h"
 
 namespace quern::rows {
 extern const kernel_list winograd_f32_avx512 __attribute__((weak, visibility("hidden")));  // NULL without that family
@@ -47,13 +46,4 @@ QUERN_KERNELS(gemm_f32_avx512,
                .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 6, 4>,
                .copy = copy<vec>,
-               .finish = finish<vec>},
-              {.name = "gemm_f32_8x24_avx512",
-               .about = "halves of registers: 24 columns, on cores that multiply in halves",
-               .kind = kind::gemm_f32,
-               .isa = QUERN_ISA_AVX512,
-               .mr = 8,
-               .nr = 24,
-               .vector = 8,
-               .gemm = run<half_vec, 8, 3>,
-               .copy = copy<vec>})
+               .finish = finish<vec>})
