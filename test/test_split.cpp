@@ -389,7 +389,7 @@ TEST(split, packing_in_parts) {
 // ---- Errors -----------------------------------------------------------------------------------------------
 
 std::vector<double> in_double(quern_problem p, const operands& in, bool magnitudes) {
-  const auto wide = [magnitudes](const guarded<float>& from) {
+  const auto wide = [magnitudes](const auto& from) {
     std::vector<double> to(from.begin(), from.end());
     for (double& x : to) x = magnitudes ? std::fabs(x) : x;
     return to;
@@ -525,9 +525,9 @@ TEST(split, what_is_not_finite_stays_with_those_who_read_it) {
     const quern_problem p = completed(problem_of(s, layout, layout));
     operands in(
         p, edge::back, [&] { return d.uniform(0.5f, 1); }, [] { return 0.0f; });
-    guarded<float> src(in.src.size(), edge::back);
+    elements src(QUERN_F32, in.src.size(), edge::back);
     std::copy(in.src.begin(), in.src.end(), src.begin());
-    src[static_cast<size_t>(5 * p.src.stride[3] + 6 * p.src.stride[4] + p.src.stride[1])] = infinity;
+    src.set(static_cast<size_t>(5 * p.src.stride[3] + 6 * p.src.stride[4] + p.src.stride[1]), infinity);
     for (const kernel* row : split_rows_here())
       for (const algorithm* a : split_algorithms(QUERN_CONV)) {
         const solution before = solve_split(p, in, *a, *row);
