@@ -87,7 +87,8 @@ double compute_cycles(const geometry& g, const kernel& row, bool joined) {
     const double pixels = double(g.out[2]) * (whole ? double(same.count()) : 1);
     const double vectors = std::ceil(pixels / row.vector), tiles = std::ceil(pixels / row.nr);
     const double k = taps * double(rest ? y.taps : y.taps_at(same.begin).count());
-    const double run = tiles * (k * (std::max(0.56 * row.mr * vectors / tiles, 4.0) + 0.5) + 30) + vectors * row.mr * 2;
+    const double run =
+        tiles * (k * (std::max(0.56 * row.mr * vectors / std::max(1.0, tiles), 4.0) + 0.5) + 30) + vectors * row.mr * 2;
     cycles += run * (whole ? 1 : double(same.count()));
   }
   return cycles * double(g.n * g.groups * g.out[0]) * double(up(std::max<int64_t>(1, g.k), row.mr));
