@@ -168,6 +168,13 @@ inline std::vector<quern_candidate> faithful_candidates(const quern_problem& p) 
   return list;
 }
 
+// Those whose sums are one chain each: they have the same bits.
+inline std::vector<quern_candidate> chained_candidates(const quern_problem& p) {
+  std::vector<quern_candidate> list = exact_candidates(p);
+  std::erase_if(list, [](const quern_candidate& c) { return c.repeat < QUERN_REPEAT_ISA; });
+  return list;
+}
+
 // How a candidate is run.
 struct way {
   edge side = edge::back;

@@ -2,7 +2,7 @@
 //
 // Grouped convolution: every grouped_f32 row that this CPU runs, alone, exact on small integers for every number
 // of pixels, lines and channels, any border, no byte read or written beside the operands; and problems with few
-// channels a group in every layout, those of planes (NCHW) included, exact, with the bits of all other algorithms.
+// channels a group in every layout, those of planes (NCHW) included, exact, with the bits of all that sum in one chain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -224,13 +224,13 @@ TEST(grouped_problems, are_exact_in_every_layout) {
   for (const size_t i : rows_of_kind()) EXPECT_GE(solved[kernel_at(i).name], 1) << kernel_at(i).name;
 }
 
-TEST(grouped_problems, have_the_bits_of_all_other_candidates) {
+TEST(grouped_problems, have_the_bits_of_all_other_chains) {
   dice d(2);
   for (int i = 0; i < 60; ++i) {
     const quern_problem p = few_channels_a_group(d);
     const operands in(
         p, edge::back, [&] { return d.uniform(-1, 1); }, [] { return 0.5f; });
-    const std::vector<quern_candidate> list = exact_candidates(p);
+    const std::vector<quern_candidate> list = chained_candidates(p);
     if (list.empty()) continue;
     const solution first = solve(p, in, list[0].algorithm, list[0].kernel);
     for (const quern_candidate& c : list)

@@ -161,7 +161,7 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
   const size_t width = static_cast<size_t>(row().vector);
   const kernel* gemm = nullptr;
   for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::gemm_f32 && kernel_at(i).isa == row().isa) gemm = &kernel_at(i);
+    if (kernel_at(i).winograd && kernel_at(i).isa == row().isa) gemm = &kernel_at(i);
   ASSERT_NE(gemm, nullptr);
   for (const bool square : {false, true})
     for (const size_t n : channels())
