@@ -151,15 +151,14 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
     uint64_t bytes, align;
     bool wanted;
   };
-  const operand operands[] = {
-      {"args.src", a.src, bytes(p.src), src_align, true},
-      {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
-      {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
-      {"args.scale", a.scale, channels * number, number, p.epilogue.scale != 0},
-      {"args.bias", a.bias, channels * number, number, p.epilogue.bias != 0},
-      {"args.slope", a.slope, channels * number, number, p.epilogue.activation == QUERN_PRELU},
-      {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
-      {"args.dst", a.dst, bytes(p.dst), element, true}};
+  const operand operands[] = {{"args.src", a.src, bytes(p.src), src_align, true},
+                              {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
+                              {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
+                              {"args.scale", a.scale, channels * number, number, p.epilogue.scale != 0},
+                              {"args.bias", a.bias, channels * number, number, p.epilogue.bias != 0},
+                              {"args.slope", a.slope, channels * number, number, p.epilogue.activation == QUERN_PRELU},
+                              {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
+                              {"args.dst", a.dst, bytes(p.dst), element, true}};
   const span dst = span_of("args.dst", a.dst, bytes(p.dst));
   const span workspace = span_of("exec.workspace", e.workspace, plan.workspace_bytes);
   for (const operand& o : operands) {

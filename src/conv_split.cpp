@@ -37,7 +37,8 @@ geometry split_geometry(const quern_problem& p) {
   return g;
 }
 
-// ---- Weights: [group][phase][panel][tap along d, channels, taps along h and w][part][columns / 16][16][16][2] --------
+// ---- Weights: [group][phase][panel][tap along d, channels, taps along h and w][part][columns / 16][16][16][2]
+// --------
 
 struct packed_steps {
   const geometry& g;
@@ -193,7 +194,7 @@ blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, 
   };
   as_flat();
   b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
-  b.workers = useful_workers(b.cycles / clock_ghz, threads);
+  b.workers = useful_workers(m, b.cycles, threads);
 
   // Threads share bands while each has two, else weights.
   const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));
@@ -237,10 +238,9 @@ cost predict(const quern_problem& p, const kernel&, const blocking& b, const mac
   // The unit hides less than multiply-adds do.
   const double cycles = std::max(compute, traffic) + 0.4 * std::min(compute, traffic);
   const packed_steps steps = {g, parts};
-  return {shared_ns(cycles / clock_ghz, b.workers),
-          2.0 * (parts == 3 ? 6 : 3) * double(steps.taps * steps.blocks() * depth) * double(steps.halves() * tile) *
-              double(g.out[0] * g.out[1] * g.out[2]) * double(g.n * g.groups) /
-              double(std::max<int64_t>(1, g.phases()))};
+  return {shared_ns(m, cycles, b.workers), 2.0 * (parts == 3 ? 6 : 3) * double(steps.taps * steps.blocks() * depth) *
+                                               double(steps.halves() * tile) * double(g.out[0] * g.out[1] * g.out[2]) *
+                                               double(g.n * g.groups) / double(std::max<int64_t>(1, g.phases()))};
 }
 
 // Of a product, what is left out and what rounding the weights' parts adds to the sum of magnitudes; then 16

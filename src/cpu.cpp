@@ -48,8 +48,8 @@ bool has_amx() {
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & bf16) && (edx & tile);
 }
 
-// Tiles are what Linux lets a process use when it asks: the state of its threads takes more room from then on.  Who caps
-// QUERN_ISA below it is not asked for.
+// Tiles are what Linux lets a process use when it asks: the state of its threads takes more room from then on.  Who
+// caps QUERN_ISA below it is not asked for.
 bool may_use_tiles() {
 #if defined(__linux__)
   constexpr unsigned long get_permission = 0x1022, request_permission = 0x1023, tile_data = 18;

@@ -192,8 +192,9 @@ struct grouped_f32 {
 //   C[o][i] = epilogue(sum over taps t, channels p of
 //                        src[tap[t].a + p * src_plane + i * step] * weights[tap[t].b + p * mr + o])
 //
-// for m <= mr output channels and n <= nr pixels of a plane, with the step of the row.  Bit i % vector of tap[t].inside[i / vector] is clear
-// where the pixel that a tap meets is padding: it is not read, not multiplied.  Sums run over t, p from zero.
+// for m <= mr output channels and n <= nr pixels of a plane, with the step of the row.  Bit i % vector of
+// tap[t].inside[i / vector] is clear where the pixel that a tap meets is padding: it is not read, not multiplied.  Sums
+// run over t, p from zero.
 struct grouped_planes_f32 {
   size_t m, n, taps, channels;
   const grouped_row* tap;
@@ -334,8 +335,8 @@ struct split_products_f32 {
 //
 // Channels across the vector: for few outputs, which would leave most of it empty.  Of A exactly k floats a tap are
 // read; rows of B go on to whole sixteens with zeros.  Each S is one chain of fused multiply-adds in the order of
-// (t, p) from zero, and l and l + 8 are added, then 4 apart, neighbours, pairs: the same bits on every ISA.  C[i][j] is at
-// out.c[i * ldc + column[j]], the residual likewise; output channels are out.channel + j.
+// (t, p) from zero, and l and l + 8 are added, then 4 apart, neighbours, pairs: the same bits on every ISA.  C[i][j] is
+// at out.c[i * ldc + column[j]], the residual likewise; output channels are out.channel + j.
 struct dot_f32 {
   size_t m, n, k, taps;
   const gemm_tap* tap;

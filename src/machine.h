@@ -12,7 +12,7 @@ struct machine {
   uint64_t l1, l2, l3;  // bytes, never zero: what is unknown is assumed small
   uint32_t cores;
   uint64_t vector_bits;  // that are multiplied at once
-  uint64_t model;  // as quern_cpu has it
+  uint64_t model;        // as quern_cpu has it
   // Of one core; never zero: measured, or of the table of known CPUs.
   double flops;                                   // a nanosecond, f32 multiply-adds counted as two
   double l1_rate, l2_rate, l3_rate, memory_rate;  // bytes a nanosecond, copied: read plus written

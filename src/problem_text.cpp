@@ -180,11 +180,11 @@ struct reader {
       const auto* found = std::find_if(key_names, key_names + KEYS, [&](const char* k) { return w.is(k); });
       if (found == key_names + KEYS && at == descriptor_at) {
         while (*w.end && !is_space(*w.end)) ++w.end;
-        return fail_at(
-            at, "descriptor",
-            "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 f64 f16 bf16 "
-            "nchw nhwc nc4hw4 nc8hw8 nc16hw16 any",
-            quoted(w).s);
+        return fail_at(at, "descriptor",
+                       "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm "
+                       "reorder f32 f64 f16 bf16 "
+                       "nchw nhwc nc4hw4 nc8hw8 nc16hw16 any",
+                       quoted(w).s);
       }
       if (found == key_names + KEYS) {
         return fail_at(

@@ -51,8 +51,7 @@ void each(const quern_tensor& t, Visit visit) {
 // Guarded elements of any type but f64, read and written as floats.
 class elements {
  public:
-  elements(quern_type type, size_t count, edge side)
-      : bytes_(count * width(type), side, width(type)), type_(type) {}
+  elements(quern_type type, size_t count, edge side) : bytes_(count * width(type), side, width(type)), type_(type) {}
   float* data() const { return reinterpret_cast<float*>(bytes_.data()); }  // of f32; of others an address alone
   float* begin() const { return data(); }
   float* end() const { return data() + size(); }
@@ -74,9 +73,7 @@ class elements {
     return type_ == QUERN_F16 ? value(f16{half}) : type_ == QUERN_BF16 ? value(bf16{half}) : float_of(b);
   }
   void set(size_t i, float x) const {
-    set_bits(i, type_ == QUERN_F16    ? rounded<f16>(x).bits
-                : type_ == QUERN_BF16 ? rounded<bf16>(x).bits
-                                      : bits_of(x));
+    set_bits(i, type_ == QUERN_F16 ? rounded<f16>(x).bits : type_ == QUERN_BF16 ? rounded<bf16>(x).bits : bits_of(x));
   }
 
  private:

@@ -36,7 +36,8 @@ class dot : public testing::TestWithParam<size_t> {
   // m pixels by n outputs, k channels a tap: sixteens of channels apart, pixels apart, outputs in another order.
   testing::AssertionResult check(size_t m, size_t n, size_t k, size_t taps, bool integers, edge side) {
     const auto draw = [&] {
-      return integers ? dice_.integer(-4, 4) : std::ldexp(dice_.integer(-4000000, 4000000), static_cast<int>(dice_.from(-26, -18)));
+      return integers ? dice_.integer(-4, 4)
+                      : std::ldexp(dice_.integer(-4000000, 4000000), static_cast<int>(dice_.from(-26, -18)));
     };
     const size_t blocks = (k + 15) / 16, apart = 16 + gap(), held = k ? (blocks - 1) * apart + (k - 1) % 16 + 1 : 0,
                  pixel = held + gap(), tap_apart = m * pixel + gap();

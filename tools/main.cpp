@@ -24,7 +24,8 @@ void add_wishes(CLI::App* app, wish_options& w, bool other_cpu) {
       ->check(CLI::Range(0, 4));
   app->add_option("--workspace", w.workspace, "most workspace: bytes, or 64K, 2M");
   if (!other_cpu) return;
-  app->add_option("--isa", w.isa, "of the CPU to choose for: ref, avx2, avx512, amx, or neon (each with those before it)");
+  app->add_option("--isa", w.isa,
+                  "of the CPU to choose for: ref, avx2, avx512, amx, or neon (each with those before it)");
   app->add_option("--l1", w.l1, "L1 data cache of the CPU to choose for, e.g. 32K");
   app->add_option("--l2", w.l2, "L2 cache of the CPU to choose for, e.g. 1M");
   app->add_option("--l3", w.l3, "L3 cache of the CPU to choose for, e.g. 32M");

@@ -153,8 +153,7 @@ struct vec {
 #if defined(__aarch64__)
     return {vreinterpretq_f32_u8(vqtbl2q_u8({{first, second}}, i.v))};
 #else
-    const uint8x8x4_t table = {
-        {vget_low_u8(first), vget_high_u8(first), vget_low_u8(second), vget_high_u8(second)}};
+    const uint8x8x4_t table = {{vget_low_u8(first), vget_high_u8(first), vget_low_u8(second), vget_high_u8(second)}};
     return {vreinterpretq_f32_u8(vcombine_u8(vtbl4_u8(table, vget_low_u8(i.v)), vtbl4_u8(table, vget_high_u8(i.v))))};
 #endif
   }

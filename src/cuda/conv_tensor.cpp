@@ -25,6 +25,6 @@ namespace d = quern::implicit_driver;
 
 QUERN_ALGORITHM(conv_tensor, .about = "implicit GEMM on tensor cores: any layout, window and groups",
                 .drives = kind::tensor_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
-                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = quern::refuse,
-                .choose_blocks = d::choose_blocks, .predict = d::predict, .error_bound = error_bound, .pack = d::pack,
-                .launch = d::launch)
+                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true,
+                .refuse = quern::refuse, .choose_blocks = d::choose_blocks, .predict = d::predict,
+                .error_bound = error_bound, .pack = d::pack, .launch = d::launch)

@@ -226,5 +226,6 @@ quern_status launch(const job& j, const launching& l) {
 
 QUERN_ALGORITHM(conv_tma, .about = "implicit GEMM on tensor cores, fed by the copy engine", .drives = kind::tma_f32,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = error_bound, .pack = pack, .launch = launch, .prepare = "pixels_last_sm90a")
+                .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .launch = launch, .prepare = "pixels_last_sm90a")

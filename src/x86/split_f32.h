@@ -2,9 +2,9 @@
 //
 // f32 by products of bf16 on a matrix unit; the contract is split_f32 in kernel.h.
 //
-// Products of parts are exact in f32, and of a = a0 + a1 + a2 every part has 8 bits: what the six products a0 b2, a0 b1,
-// a1 b1, a1 b0, a2 b0, a0 b0 leave out is about 2^-22 of |a b| at most (Henry, Tang and Heinecke 2019).  They are taken
-// in an order in which each step changes one operand of the four tiles: 14 tile loads for 24 products.
+// Products of parts are exact in f32, and of a = a0 + a1 + a2 every part has 8 bits: what the six products a0 b2, a0
+// b1, a1 b1, a1 b0, a2 b0, a0 b0 leave out is about 2^-22 of |a b| at most (Henry, Tang and Heinecke 2019).  They are
+// taken in an order in which each step changes one operand of the four tiles: 14 tile loads for 24 products.
 //
 // A filter tap of 16 pixels is a tile load at an offset, its rows any distance apart: no im2col.  The unit runs beside
 // the rest of the core, so the block before is finished a row after each product, and prefetches are spread likewise:
@@ -166,15 +166,16 @@ void split_block(const split_products_f32& call) {
   for (; s < call.steps && (LINES > 0 || !before.done()); ++s, b += split_tile<PARTS> * NT) {
     // Whole steps fetch or do not.
     const ptrdiff_t pace = lines > 0 ? 64 : 0;
-    split_step<Tiles, PARTS, MT, NT>(call.a + call.step[s], call, b, [&]() __attribute__((always_inline)) {
-      QUERN_UNROLL for (int i = 0; i < ROWS; ++i) before();
-      QUERN_UNROLL for (int i = 0; i < LINES; ++i) _mm_prefetch(ahead + i * pace, _MM_HINT_T1);
-      if constexpr (LINES > 0) ahead += LINES * pace;
-    });
+    split_step<Tiles, PARTS, MT, NT>(
+        call.a + call.step[s], call, b, [&]() __attribute__((always_inline)) {
+          QUERN_UNROLL for (int i = 0; i < ROWS; ++i) before();
+          QUERN_UNROLL for (int i = 0; i < LINES; ++i) _mm_prefetch(ahead + i * pace, _MM_HINT_T1);
+          if constexpr (LINES > 0) ahead += LINES * pace;
+        });
     lines -= lines < products * LINES ? lines : products * LINES;
   }
   for (; s < call.steps; ++s, b += split_tile<PARTS> * NT)
-    split_step<Tiles, PARTS, MT, NT>(call.a + call.step[s], call, b, []() __attribute__((always_inline)) {});
+    split_step<Tiles, PARTS, MT, NT>(call.a + call.step[s], call, b, []() __attribute__((always_inline)){});
   while (!before.done()) before();
   float* const second = call.sums + call.rows * split_columns;
   Tiles::template store<0>(call.sums, split_columns * sizeof(float));
