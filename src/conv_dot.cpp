@@ -81,7 +81,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.workers = useful_workers(m, b.cycles, threads);
   // What several phases or chunks of outputs read is to be near.
   const int64_t rows = std::max<int64_t>(1, phase_of(g, 0).h.out_count), fixed = std::max<int64_t>(1, g.n * g.groups);
-  const double row_bytes = 4.0 * double(g.c) * double(g.in[2]) * double(g.transposed ? 1 : g.stride[1]);
+  const double row_bytes = std::max(1.0, 4.0 * double(g.c) * double(g.in[2]) * double(g.transposed ? 1 : g.stride[1]));
   int64_t most = rows;
   if (g.phases() > 1 || g.k > row.nr) most = std::clamp<int64_t>(int64_t(double(m.l2) / 2 / row_bytes), 1, rows);
   b.word[bands] = up(rows, most);

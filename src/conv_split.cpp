@@ -38,7 +38,6 @@ geometry split_geometry(const quern_problem& p) {
 }
 
 // ---- Weights: [group][phase][panel][tap along d, channels, taps along h and w][part][columns / 16][16][16][2]
-// --------
 
 struct packed_steps {
   const geometry& g;

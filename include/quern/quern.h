@@ -181,14 +181,14 @@ typedef struct quern_epilogue {
   int32_t          reserved[16]; /* zero points and scales of integer types come here               */
 } quern_epilogue;
 
-/* The worst error that the caller accepts, from best to worst.  e is 2^-24 (f64: 2^-53), s the sum over k
- * of |src| * |weights|, and k the length of that sum.  Of f16 and bf16 it is the sum's error, before it is rounded.
+/* The worst error that the caller accepts, from best to worst.  e is 2^-24 (f64: 2^-53), s the sum over k of
+ * |src| * |weights|, and k the length of that sum.  Of f16 and bf16 it is the sum's error, before it is rounded.
  *
- * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share products, in which inputs and
- * weights are added first.  So an infinite or NaN input makes every output that reads it infinite or NaN,
- * and may make NaN of any other within the filter's length and the tile's (m of F(m, r), the first digit of
- * conv_winograd_f<m><r>); an infinite or NaN weight does so to its whole output channel; and what is within a
- * factor of about 1000 of the largest float may overflow.  Who cannot accept that asks for F32. */
+ * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share
+ * products, in which inputs and weights are added first.  So an infinite or NaN input makes every output that
+ * reads it infinite or NaN, and may make NaN of any other within the filter's length and the tile's (m of F(m, r),
+ * the first digit of conv_winograd_f<m><r>); an infinite or NaN weight does so to its whole output channel; and
+ * what is within a factor of about 1000 of the largest float may overflow.  Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
   QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for integers, F32_FAST for f32                            */
@@ -198,8 +198,8 @@ enum {
   QUERN_ACCURACY_F32_LOOSE = 40  /* relative L2 error up to 1e-5                                    */
 };
 
-/* The problem.  dst, or any of its type, layout, size and stride, may be left zero: then it is derived
- * (type and layout from src).  The same holds for residual, from dst.
+/* The problem.  dst, or any of its type, layout, size and stride, may be left zero: then it is derived (type and
+ * layout from src).  The same holds for residual, from dst.
  *
  *   CONV             src n c d h w, weights k (c/groups) t r s, dst n k o p q with
  *                    p = (h + pad_begin + pad_end - dilation * (r - 1) - 1) / stride + 1, rounded down
@@ -208,17 +208,18 @@ enum {
  *   GEMM             src n 1 1 m c, weights 1 1 1 c k, dst n 1 1 m k: rows along h, columns along w
  *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
  *
- * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs).
- * Padding adds nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
- * conv_implicit, conv_tensor and conv_tma multiply its zeros, so there an infinite or NaN weight beside padding gives NaN, where the
- * other algorithms leave the tap out: the property "pads" of wish.deny.
+ * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
+ * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
+ * conv_implicit, conv_tensor and conv_tma multiply its zeros, so there an infinite or NaN weight beside padding
+ * gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.
  *
- * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every output
- * that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as good as any
- * number.  conv_tensor and conv_tma have two parts of TF32; what is within 2^-12 of the largest float counts as infinite.
- * conv_split3 and gemm_split3 have three of bf16, right up to the largest float, conv_split2 and gemm_split2 two,
- * of which inputs and weights within 2^-8 of it count as infinite; for both denormal inputs, weights and sums are
- * zeros, and parts below the smallest normal float are: from 1e-30 down, inputs and weights lose digits. */
+ * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
+ * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
+ * good as any number.  conv_tensor and conv_tma have two parts of TF32; what is within 2^-12 of the largest float
+ * counts as infinite. conv_split3 and gemm_split3 have three of bf16, right up to the largest float, conv_split2
+ * and gemm_split2 two, of which inputs and weights within 2^-8 of it count as infinite; for both denormal inputs,
+ * weights and sums are zeros, and parts below the smallest normal float are: from 1e-30 down, inputs and weights
+ * lose digits. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
@@ -445,11 +446,11 @@ typedef struct quern_candidate {
   quern_layout   src_layout, dst_layout; /* the problem's, or where that is QUERN_ANY the best for it */
 } quern_candidate;
 
-/* Every kernel of the library that belongs to the problem's operator on this device (the CPU's have other
- * operands than a GPU's), each exactly once: the chosen one first, then the usable ones, those that were
- * measured before those that were not, by time; then the others; where a layout is QUERN_ANY, in the layouts that suit it best.  Writes at most `capacity` of
- * them; *count receives how many there are.  out may be NULL when capacity is 0.  out[0].size must be
- * set.  A problem that no kernel solves is not an error here. */
+/* Every kernel of the library that belongs to the problem's operator on this device (the CPU's have other operands
+ * than a GPU's), each exactly once: the chosen one first, then the usable ones, those that were measured before
+ * those that were not, by time; then the others; where a layout is QUERN_ANY, in the layouts that suit it best.
+ * Writes at most `capacity` of them; *count receives how many there are.  out may be NULL when capacity is 0.
+ * out[0].size must be set.  A problem that no kernel solves is not an error here. */
 QUERN_API quern_status quern_candidates(const quern_device*, const quern_problem*, const quern_wish*,
                                         quern_candidate* out, size_t capacity, size_t* count,
                                         quern_error*) QUERN_NOEXCEPT;
@@ -540,11 +541,11 @@ typedef struct quern_args {
 QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const quern_exec*,
                                  quern_error*) QUERN_NOEXCEPT;
 
-/* Measures the constants of a quern_cpu on this thread, which takes less than 50 milliseconds: keep them and hand them in with
- * wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was measured; without a pool
- * in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace is too small: it takes
- * twice the size of a cache, and for memory as much as there is beyond the last one, QUERN_CPU_WORKSPACE at best.
- * QUERN_UNSUPPORTED where no kernel runs. */
+/* Measures the constants of a quern_cpu on this thread, which takes less than 50 milliseconds: keep them and hand
+ * them in with wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was
+ * measured; without a pool in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace
+ * is too small: it takes twice the size of a cache, and for memory as much as there is beyond the last one,
+ * QUERN_CPU_WORKSPACE at best. QUERN_UNSUPPORTED where no kernel runs. */
 #define QUERN_CPU_WORKSPACE ((uint64_t)64 << 20)
 QUERN_API quern_status quern_cpu_measure(quern_cpu* out, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
 
@@ -606,11 +607,12 @@ typedef struct quern_budget {
  * chosen without it stays the choice unless another is 3 % faster.
  *
  * budget->row receives the result: what each was measured to take, in one row.  A plan made with that row in its
- * wish takes the fastest.  Where the wish's own table has a row of this level or more, nothing is run.  *out (may be
- * NULL) says what was found and what it cost.  A budget that ends before anything was measured is no error: no row.
+ * wish takes the fastest.  Where the wish's own table has a row of this level or more, nothing is run.  *out (may
+ * be NULL) says what was found and what it cost.  A budget that ends before anything was measured is no error: no
+ * row.
  *
- * For the CPU at hand, one layout at a time: wish.cpu, devices and QUERN_ANY are refused.  Rows are for the problem, the
- * CPU and its caches, wish.threads, this build's kernels, and the wish's other demands. */
+ * For the CPU at hand, one layout at a time: wish.cpu, devices and QUERN_ANY are refused.  Rows are for the
+ * problem, the CPU and its caches, wish.threads, this build's kernels, and the wish's other demands. */
 QUERN_API quern_status quern_tune(const quern_device*, const quern_problem*, const quern_wish*, const quern_budget*,
                                   const quern_exec*, quern_tuned* out, quern_error*) QUERN_NOEXCEPT;
 

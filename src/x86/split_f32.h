@@ -81,8 +81,8 @@ class split_finisher {
     float* const to = call_->dst[r] + call_->to;
     QUERN_UNROLL for (int h = 0; h < 2; ++h) {
       const vec y = vec::min(upper_, vec::max(lower_, vec::load(sums + 16 * h) + bias_[h]));
-      // A store under a mask keeps tile loads waiting, even a full one, where their addresses are alike in the lowest
-      // 12 bits: a third of the time of a pointwise layer of 64 channels.
+      // Stores under a mask, even full ones, took a third of the time of a pointwise layer of 64 channels (Emerald
+      // Rapids); it may be that tile loads wait for them where the lowest 12 bits of their addresses are alike.
       if (part_[h] == 0xffff)
         y.store(to + h * call_->dst_half);
       else
