@@ -150,7 +150,8 @@ TEST(repeat, an_image_alone_or_within_a_batch) {
 }
 
 // Direct, depthwise and im2col with every tile of AVX2 and AVX-512: all candidates of class F32 give the same bits, and
-// those of a faster class the bits of their algorithm.  All say QUERN_REPEAT_ISA, but for what multiplies parts of f32.
+// those of a faster class the bits of their algorithm.  All say QUERN_REPEAT_ISA, but for what multiplies
+// parts of f32 or sums across lanes.
 TEST(repeat, every_candidate_gives_the_same_bits) {
   dice d(4);
   std::vector<quern_problem> problems = large_problems();
