@@ -7,7 +7,7 @@
 //     split the band                                          padding is there as zeros
 //     for chunk of panels of 32 output channels               weights stay in L2, the next ones are fetched
 //       for two tiles of 16 pixels: for panel of the chunk
-//         row.split_products                                  all of k; and the epilogue of the block before
+//         row.split->products                                all of k; and the epilogue of the block before
 //
 // Tiles are pieces of a row of outputs, or of all rows as they follow each other in the band, with what lies between
 // rows thrown away: whichever takes less.  A filter along x alone runs with its axes changed, so that padding lies
@@ -326,7 +326,7 @@ struct work {
 // `count` pixels that lie `step` elements apart into places that are `apart` bytes apart.
 void split_run(const work& t, const float* pixels, int64_t count, int64_t step, char* to, int64_t apart) {
   const geometry& g = t.g;
-  const auto image = t.j.row.split_image[t.parts - 2];
+  const auto image = t.j.row.split->image[t.parts - 2];
   split_image_f32 call = {};
   call.pixel = size_t(apart), call.block = size_t(t.size.block);
   if (t.in.src) {
@@ -521,7 +521,7 @@ void multiply(const work& t, const char* weights, int64_t first, int64_t last) {
   outgoing blocks[2] = {};
   int64_t turn = 0, slot = 0;
   outgoing* before = nullptr;
-  row.split_begin(size_t(walk.rows()));
+  row.split->begin(size_t(walk.rows()));
   for (int64_t from = first; from < last; from += chunk_panels) {
     const int64_t to = std::min(last, from + chunk_panels);
     // The next chunk, or the first again for the next band, a share of its lines with each call.
@@ -544,14 +544,14 @@ void multiply(const work& t, const char* weights, int64_t first, int64_t last) {
         call.before = before ? &before->call : nullptr;
         call.ahead = ahead, call.lines = size_t(std::min(share, left));
         ahead += 64 * call.lines, left -= int64_t(call.lines);
-        row.split_products[t.parts - 2](call);
+        row.split->products[t.parts - 2](call);
         if (before) sow(t, *before);
         before = &o;
       }
     }
   }
-  row.split_end();
-  if (before) row.split_finish(before->call), sow(t, *before);
+  row.split->end();
+  if (before) row.split->finish(before->call), sow(t, *before);
 }
 
 }  // namespace

@@ -326,6 +326,14 @@ struct split_products_f32 {
   size_t lines;
 };
 
+struct split_functions {
+  void (*begin)(size_t rows);
+  void (*end)();
+  void (*image[2])(const split_image_f32&);  // of 2 parts, of 3
+  void (*products[2])(const split_products_f32&);
+  void (*finish)(const split_output_f32&);
+};
+
 // ---- dot_f32 ----------------------------------------------------------------------------------
 //
 //   C[i][j] = epilogue(sum over lanes l < 16 of S[i][j][l])                       i < m <= mr, j < n <= nr
@@ -415,11 +423,7 @@ struct kernel {
   void (*winograd_output[2])(const winograd_output_f32&) = {};
   void (*winograd_line)(const winograd_transform_f32&) = nullptr;
   void (*winograd_strip)(const winograd_strip_f32&) = nullptr;
-  void (*split_begin)(size_t rows) = nullptr;
-  void (*split_end)() = nullptr;
-  void (*split_image[2])(const split_image_f32&) = {};  // of 2 parts, of 3
-  void (*split_products[2])(const split_products_f32&) = {};
-  void (*split_finish)(const split_output_f32&) = nullptr;
+  const split_functions* split = nullptr;
   void (*dot)(const dot_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 

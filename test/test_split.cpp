@@ -77,7 +77,7 @@ TEST_P(split_kernels, parts_sum_up_to_the_pixels_between_guard_pages) {
         call.pixels = pixels, call.channels = channels;
         call.src = src.data(), call.src_pixel = ptrdiff_t(apart), call.src_run = ptrdiff_t(run);
         call.parts = to.data(), call.pixel = pixel, call.block = block;
-        row().split_image[parts - 2](call);
+        row().split->image[parts - 2](call);
         for (size_t i = 0; i < pixels; ++i)
           for (size_t c = 0; c < blocks * 32; ++c) {
             const float want = c < channels ? src[at(i, c)] : 0.0f;
@@ -149,10 +149,10 @@ TEST_P(split_kernels, products_are_exact_on_small_integers) {
     const bool meanwhile = !d.one_in(4);
     call.before = meanwhile ? &before : nullptr;
     call.ahead = b.data(), call.lines = d.one_in(2) ? static_cast<size_t>(d.from(0, 120)) : 0;
-    row().split_begin(rows);
-    row().split_products[parts - 2](call);
-    row().split_end();
-    if (!meanwhile) row().split_finish(before);
+    row().split->begin(rows);
+    row().split->products[parts - 2](call);
+    row().split->end();
+    if (!meanwhile) row().split->finish(before);
 
     // The products that are taken: all whose parts are together at most the last.
     for (size_t r = 0; r < tiles * rows; ++r)
@@ -207,9 +207,9 @@ TEST(split, tiles_in_memory_are_tiles) {
         split_products_f32 call = {};
         call.tiles = 2, call.rows = 16, call.n = 32, call.steps = 4, call.step = step;
         call.a = a.data(), call.a_row = 192, call.a_tile = 16 * 192, call.b = b.data(), call.sums = sums[i];
-        list[i]->split_begin(16);
-        list[i]->split_products[1](call);
-        list[i]->split_end();
+        list[i]->split->begin(16);
+        list[i]->split->products[1](call);
+        list[i]->split->end();
       }
       for (size_t i = 0; i < 32 * 32; ++i)
         ASSERT_TRUE(same_bits(sums[0][i], sums[1][i]) || (sums[0][i] != sums[0][i] && sums[1][i] != sums[1][i]))

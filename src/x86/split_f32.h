@@ -197,16 +197,20 @@ void split_products(const split_products_f32& call) {
 }
 
 template <class Tiles>
+constexpr split_functions functions_of = {.begin = Tiles::configure,
+                                          .end = Tiles::release,
+                                          .image = {split_image<2>, split_image<3>},
+                                          .products = {split_products<Tiles, 2>, split_products<Tiles, 3>},
+                                          .finish = split_finish};
+
+template <class Tiles>
 constexpr kernel split_kernel(const char* name, const char* about, uint64_t isa) {
   kernel row = {};
   row.name = name, row.about = about, row.kind = kind::split_f32;
   row.isa = isa;
   row.mr = split_rows, row.nr = split_columns, row.vector = vec::width;
   row.copy = copy<vec>;
-  row.split_begin = Tiles::configure, row.split_end = Tiles::release;
-  row.split_image[0] = split_image<2>, row.split_image[1] = split_image<3>;
-  row.split_products[0] = split_products<Tiles, 2>, row.split_products[1] = split_products<Tiles, 3>;
-  row.split_finish = split_finish;
+  row.split = &functions_of<Tiles>;
   return row;
 }
 
