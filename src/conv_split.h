@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// The driver of f32 by products of bf16 parts, of which split*.cpp make algorithms: three parts and six products, two
-// parts and three.
+// The driver of f32 by products of bf16 parts: conv_split.cpp, conv_split_cost.cpp.  conv_split2.cpp and the like make
+// algorithms of it, of three parts and six products, and of two parts and three.
 #pragma once
 
 #include "algorithm.h"
 
 namespace quern::split_driver {
+
+enum word { bands, columns, block_panels, blocks, chunk, flat };  // of blocking.word
 
 refusal refuse(const quern_problem&, const kernel&, int parts);
 blocking choose_blocks(const quern_problem&, const kernel&, const machine&, uint32_t threads, int parts);

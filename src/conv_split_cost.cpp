@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+//
+// Blocks and cost of conv_split.cpp.
+#include <cmath>
+
+#include "conv_split.h"
+#include "split_weights.h"
+
+namespace quern::split_driver {
+namespace {
+
+// Cycles of a product with so many rows of pixels: of real data a fifth more than of zeros (Sapphire Rapids).
+double product_cycles(double rows) { return 1.2 * std::max(9.4, 4.5 + 0.745 * rows); }
+
+double cycles_of(const band_tiles& tiles) { return double(tiles.count) * product_cycles(double(tiles.rows)); }
+
+bool may_be_flat(const band_axis& h, const band_axis& w) { return h.pixel == 1 && w.pixel == 1; }
+
+double compute_cycles(const geometry& g, const blocking& b, int parts, bool gathers, bool sows) {
+  double cycles = 0;
+  const packed_steps steps = {g, parts};
+  const int64_t phases = std::min<int64_t>(g.phases(), 64);
+  const double products = parts == 3 ? 6 : 3;
+  for (int64_t f = 0; f < phases; ++f) {
+    const phase ph = phase_of(g, f);
+    const band_axis h(ph.h), w(ph.w);
+    const int64_t lines = up(ph.h.out_count, b.word[bands]), width = up(ph.w.out_count, b.word[columns]);
+    const double items =
+        double(ph.d.out_count) * double(ph.h.out_count) / double(std::max<int64_t>(1, lines)) * double(b.word[columns]);
+    const band_tiles tiles(b.word[flat], lines, width, w.places(width));
+    cycles += items * cycles_of(tiles) * products * double(ph.taps() * steps.blocks()) * double(steps.halves());
+    // Around a block: sums zeroed and stored, and the unit drained.
+    const double block_count = items * double(up(tiles.count, 2)) * double(steps.count());
+    cycles += block_count * 250;
+    const double places = items * double(ph.d.taps * h.places(lines) * w.places(width)) * double(b.word[blocks]);
+    cycles += places * double(steps.blocks()) * (parts * 4 + 3 + (gathers ? 25 : 0)) + items * 2000;
+    if (sows) cycles += 0.7 * double(ph.outputs()) * double(g.k) + 60 * block_count;
+  }
+  return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
+}
+
+}  // namespace
+
+refusal refuse(const quern_problem& p, const kernel&, int parts) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  const geometry g = split_geometry(p);
+  if (const refusal why = g.refuse_phases()) return why;
+  if (g.groups > 1 && g.c < 8) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 8};
+  return refuse_band(g, up(g.c, depth) * depth * parts / 2,
+                     [&](const band_extent&) { return band_bytes(g, parts, 1, 1) / 4; });
+}
+
+blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, uint32_t threads, int parts) {
+  const geometry g = split_geometry(p);
+  const packed_steps steps = {g, parts};
+  const layouts in(p, g);
+  blocking b = {};
+  b.packed_bytes = uint64_t(steps.size());
+  const phase ph = phase_of(g, 0);
+  const int64_t rows = std::max<int64_t>(1, ph.h.out_count), width = std::max<int64_t>(1, ph.w.out_count);
+  // More of L2 where weights pass by once a band.
+  const double room = double(m.l2) * (b.packed_bytes > m.l2 / 2 ? 0.45 : 0.3);
+
+  // As many rows as there is room for; where one row is too long, pieces of it.
+  b.word[columns] = 1;
+  while (!g.transposed && b.word[columns] < width && band_bytes(g, parts, 1, up(width, b.word[columns])) > room &&
+         up(width, b.word[columns]) > 2 * tile)
+    b.word[columns] *= 2;
+  b.word[columns] = std::min(b.word[columns], width);
+  const int64_t piece = up(width, b.word[columns]);
+  const double one = band_bytes(g, parts, 1, piece), two = std::max(one, band_bytes(g, parts, 2, piece));
+  int64_t most = two > one ? std::clamp<int64_t>(int64_t((room - one) / (two - one)) + 1, 1, rows) : rows;
+  // Rows that two bands split: at most as many as a band has itself.
+  const band_axis h(ph.h), w(ph.w);
+  if (most * h.pixel < (h.taps - 1) * h.tap)
+    most = std::clamp<int64_t>(int64_t((0.9 * double(m.l2) - one) / std::max(1.0, two - one)) + 1, most, rows);
+  b.word[bands] = up(rows, most);
+  b.word[block_panels] = std::max<int64_t>(1, steps.count()), b.word[blocks] = 1;
+  const auto as_flat = [&] {
+    const int64_t lines = up(rows, b.word[bands]);
+    b.word[flat] = may_be_flat(h, w) && cycles_of(band_tiles(true, lines, piece, w.places(piece))) <
+                                            cycles_of(band_tiles(false, lines, piece, w.places(piece)));
+  };
+  as_flat();
+  b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
+  b.workers = useful_workers(m, b.cycles, threads);
+
+  // Threads share bands while each has two, else weights.
+  const int64_t fixed = std::max<int64_t>(1, g.n * g.groups * g.phases() * std::max<int64_t>(1, ph.d.out_count));
+  const int64_t wanted = b.workers > 1 ? 2 * int64_t(b.workers) : 1;
+  int64_t shares = fixed * b.word[bands] * b.word[columns];
+  if (shares < wanted) {
+    const int64_t least = std::max<int64_t>(1, up(4 * tile, piece));  // rows of a band
+    b.word[bands] = std::max(b.word[bands], std::min(up(rows, least), up(wanted, fixed * b.word[columns])));
+    shares = fixed * b.word[bands] * b.word[columns];
+    if (shares < wanted) b.word[block_panels] = up(steps.count(), std::min(steps.count(), up(wanted, shares)));
+    as_flat();
+    b.word[block_panels] = std::max<int64_t>(1, b.word[block_panels]);
+    b.word[blocks] = std::max<int64_t>(1, up(steps.count(), b.word[block_panels]));
+    b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
+  }
+
+  // Weights that L2 does not keep beside the band pass in chunks.
+  const int64_t panel_bytes = std::max<int64_t>(1, steps.panel_bytes(ph.taps()));
+  const bool stays = panel_bytes * b.word[block_panels] <= int64_t(m.l2) / 2;
+  b.word[chunk] = stays ? b.word[block_panels] : std::max<int64_t>(1, int64_t(m.l2) / 8 / panel_bytes);
+  const double band = band_bytes(g, parts, up(rows, b.word[bands]), piece);
+  const double all = band + double(buffers::bytes(g.filter_size() * steps.blocks())) + 4 * QUERN_ALIGN;
+  b.workspace_bytes = uint64_t(std::min(all, 0x1p62)) / QUERN_ALIGN * QUERN_ALIGN;
+  return b;
+}
+
+cost predict(const quern_problem& p, const kernel&, const blocking& b, const machine& m, int parts) {
+  const geometry g = split_geometry(p);
+  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
+  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
+  const double weights = double(b.packed_bytes);
+  const double streamed =
+      weights > double(m.l2) / 2 ? weights * double(b.word[bands] * b.word[columns] * g.n) : weights;
+  // A band beyond L2 comes from L3 for every chunk of panels.
+  const double rows = double(up(std::max<int64_t>(1, g.out[1]), b.word[bands]));
+  const double band = band_bytes(g, parts, int64_t(rows), up(std::max<int64_t>(1, g.out[2]), b.word[columns]));
+  const double reread = band > 0.6 * double(m.l2) ? band * double(b.word[bands] * b.word[columns] * g.n * g.groups) *
+                                                        double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
+                                                  : 0;
+  const double traffic = (streamed + image + output) / 8 + reread / 6, compute = b.cycles;
+  // The unit hides less than multiply-adds do.
+  const double cycles = std::max(compute, traffic) + 0.4 * std::min(compute, traffic);
+  const packed_steps steps = {g, parts};
+  return {shared_ns(m, cycles, b.workers), 2.0 * (parts == 3 ? 6 : 3) * double(steps.taps * steps.blocks() * depth) *
+                                               double(steps.halves() * tile) * double(g.out[0] * g.out[1] * g.out[2]) *
+                                               double(g.n * g.groups) / double(std::max<int64_t>(1, g.phases()))};
+}
+
+// Of a product, what is left out and what rounding the weights' parts adds to the sum of magnitudes; then 16
+// multiply-adds, a sum of two, and one for each product (SDM, TDPBF16PS).
+double error_bound(const quern_problem& p, int parts) {
+  const geometry g = geometry_of(p);
+  const double steps = double(g.filter_size()) * std::ceil(double(g.c) / depth);
+  const double left_out = parts == 3 ? 0x1.1p-22 : 0x1.9p-15;
+  const double n = (17 + (parts == 3 ? 6 : 3) * steps) * 0x1p-24;
+  return n < 0.5 ? left_out + 1.02 * n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace quern::split_driver
