@@ -11,7 +11,7 @@
 
 #include "fuzz.h"
 #include "guard.h"
-#include "registry.h"
+#include "kernel_rows.h"
 #include "tile_activation.h"
 
 namespace quern {
@@ -35,17 +35,8 @@ struct window {
   bool blocked;  // vectors of channels lie apart from each other
 };
 
-class depthwise : public testing::TestWithParam<size_t> {
+class depthwise : public test::kernel_test {
  protected:
-  void SetUp() override {
-    quern_cpu cpu = {};
-    cpu.size = sizeof cpu;
-    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
-    if (const uint64_t missing = row().isa & ~cpu.isa)
-      GTEST_SKIP() << row().name << " needs " << quern_isa_name(missing & -missing);
-  }
-  const kernel& row() const { return kernel_at(GetParam()); }
-
   // Integers in pixels of `n` channels, NaN between them: side by side, or vector by vector.
   struct operand {
     guarded<float> memory;
@@ -174,17 +165,9 @@ TEST_P(depthwise, is_exact_on_small_integers_between_guard_pages) {
       }
 }
 
-std::vector<size_t> rows_of_kind() {
-  std::vector<size_t> list;
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::depthwise_f32) list.push_back(i);
-  return list;
-}
-
 // A build of one operator or ISA may have none.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(depthwise);
-INSTANTIATE_TEST_SUITE_P(rows, depthwise, testing::ValuesIn(rows_of_kind()),
-                         [](const testing::TestParamInfo<size_t>& i) { return std::string(kernel_at(i.param).name); });
+INSTANTIATE_TEST_SUITE_P(rows, depthwise, testing::ValuesIn(test::rows_of(kind::depthwise_f32)), test::name_of_row);
 
 }  // namespace
 }  // namespace quern

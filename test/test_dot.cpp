@@ -13,7 +13,7 @@
 
 #include "fuzz.h"
 #include "guard.h"
-#include "registry.h"
+#include "kernel_rows.h"
 #include "tile_activation.h"
 
 namespace quern::test {
@@ -21,16 +21,8 @@ namespace {
 
 constexpr float canary = -77.25f;
 
-class dot : public testing::TestWithParam<size_t> {
+class dot : public kernel_test {
  protected:
-  void SetUp() override {
-    quern_cpu cpu = {};
-    cpu.size = sizeof cpu;
-    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
-    if (const uint64_t missing = row().isa & ~cpu.isa)
-      GTEST_SKIP() << row().name << " needs " << quern_isa_name(missing & -missing);
-  }
-  const kernel& row() const { return kernel_at(GetParam()); }
   size_t gap() { return static_cast<size_t>(dice_.from(0, 5)); }
 
   // m pixels by n outputs, k channels a tap: sixteens of channels apart, pixels apart, outputs in another order.
@@ -124,14 +116,8 @@ TEST_P(dot, sums_lanes_in_the_order_of_the_contract) {
       for (const size_t k : {5, 16, 100}) ASSERT_TRUE(check(m, n, k, 3, false, edge::back));
 }
 
-std::vector<size_t> rows() {
-  std::vector<size_t> list;
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::dot_f32) list.push_back(i);
-  return list;
-}
-INSTANTIATE_TEST_SUITE_P(rows, dot, testing::ValuesIn(rows()),
-                         [](const testing::TestParamInfo<size_t>& i) { return std::string(kernel_at(i.param).name); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(dot);
+INSTANTIATE_TEST_SUITE_P(rows, dot, testing::ValuesIn(rows_of(kind::dot_f32)), name_of_row);
 
 }  // namespace
 }  // namespace quern::test

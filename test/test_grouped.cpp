@@ -13,7 +13,7 @@
 
 #include "fuzz.h"
 #include "guard.h"
-#include "registry.h"
+#include "kernel_rows.h"
 #include "tile_activation.h"
 
 namespace quern::test {
@@ -30,17 +30,8 @@ struct strip {
   size_t channels, run;  // in, of a group; as many side by side
 };
 
-class grouped : public testing::TestWithParam<size_t> {
+class grouped : public kernel_test {
  protected:
-  void SetUp() override {
-    quern_cpu cpu = {};
-    cpu.size = sizeof cpu;
-    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
-    if (const uint64_t missing = row().isa & ~cpu.isa)
-      GTEST_SKIP() << row().name << " needs " << quern_isa_name(missing & -missing);
-  }
-  const kernel& row() const { return kernel_at(GetParam()); }
-
   guarded<float> integers(size_t count, edge side) {
     guarded<float> memory(count, side);
     for (float& x : memory) x = dice_.integer(-4, 4);
@@ -156,17 +147,9 @@ TEST_P(grouped, is_exact_on_small_integers_between_guard_pages) {
       }
 }
 
-std::vector<size_t> rows_of_kind() {
-  std::vector<size_t> list;
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::grouped_f32) list.push_back(i);
-  return list;
-}
-
 // A build of one operator or ISA may have none.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(grouped);
-INSTANTIATE_TEST_SUITE_P(rows, grouped, testing::ValuesIn(rows_of_kind()),
-                         [](const testing::TestParamInfo<size_t>& i) { return std::string(kernel_at(i.param).name); });
+INSTANTIATE_TEST_SUITE_P(rows, grouped, testing::ValuesIn(rows_of(kind::grouped_f32)), name_of_row);
 
 // ---- Problems ---------------------------------------------------------------------------------------------
 
@@ -221,7 +204,7 @@ TEST(grouped_problems, are_exact_in_every_layout) {
       }
   }
   // However many kernels a build has, none goes without problems.
-  for (const size_t i : rows_of_kind()) EXPECT_GE(solved[kernel_at(i).name], 1) << kernel_at(i).name;
+  for (const kernel* row : rows_of(kind::grouped_f32)) EXPECT_GE(solved[row->name], 1) << row->name;
 }
 
 TEST(grouped_problems, have_the_bits_of_all_other_chains) {

@@ -15,7 +15,7 @@
 #include "compare.h"
 #include "fuzz.h"
 #include "guard.h"
-#include "registry.h"
+#include "kernel_rows.h"
 #include "tile_activation.h"
 
 namespace quern {
@@ -219,26 +219,11 @@ class tile_bench {
   arena a_, b_, c_, residual_, scale_, bias_, slope_;
 };
 
-class kernels : public testing::TestWithParam<size_t> {
+class kernels : public test::kernel_test {
  protected:
-  void SetUp() override {
-    quern_cpu cpu = {};
-    cpu.size = sizeof cpu;
-    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
-    if (const uint64_t missing = row().isa & ~cpu.isa)
-      GTEST_SKIP() << row().name << " needs " << quern_isa_name(missing & -missing);
-  }
-  const kernel& row() const { return kernel_at(GetParam()); }
   size_t mr() const { return static_cast<size_t>(row().mr); }
   size_t nr() const { return static_cast<size_t>(row().nr); }
 };
-
-std::vector<size_t> rows_of_kind() {
-  std::vector<size_t> list;
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::gemm_f32) list.push_back(i);
-  return list;
-}
 
 TEST_P(kernels, are_exact_on_small_integers_between_guard_pages) {
   for (edge side : {edge::back, edge::front}) {
@@ -342,8 +327,7 @@ TEST_P(kernels, copy_every_block_between_guard_pages) {
 
 // A build of the reference alone has none.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(kernels);
-INSTANTIATE_TEST_SUITE_P(rows, kernels, testing::ValuesIn(rows_of_kind()),
-                         [](const testing::TestParamInfo<size_t>& i) { return std::string(kernel_at(i.param).name); });
+INSTANTIATE_TEST_SUITE_P(rows, kernels, testing::ValuesIn(test::rows_of(kind::gemm_f32)), test::name_of_row);
 
 }  // namespace
 }  // namespace quern

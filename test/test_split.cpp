@@ -12,8 +12,8 @@
 
 #include "algorithm.h"
 #include "fuzz.h"
+#include "kernel_rows.h"
 #include "machine.h"
-#include "registry.h"
 #include "shapes.h"
 #include "tile_activation.h"
 
@@ -29,15 +29,9 @@ namespace {
 constexpr float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
 
 std::vector<const kernel*> split_rows_here() {
-  quern_cpu cpu = {};
-  cpu.size = sizeof cpu;
-  quern_cpu_get(&cpu, nullptr);
-  std::vector<const kernel*> list;
-  const auto add = [&](const kernel& row) {
-    if (row.kind == kind::split_f32 && (row.isa & ~cpu.isa) == 0) list.push_back(&row);
-  };
-  for (size_t i = 0; i < kernel_count(); ++i) add(kernel_at(i));
-  for (size_t i = 0; i < rows::split_emulated_avx512.count; ++i) add(rows::split_emulated_avx512.rows[i]);
+  std::vector<const kernel*> list = rows_of(kind::split_f32);
+  for (size_t i = 0; i < rows::split_emulated_avx512.count; ++i) list.push_back(&rows::split_emulated_avx512.rows[i]);
+  std::erase_if(list, [](const kernel* row) { return missing_here(*row) != 0; });
   return list;
 }
 
@@ -49,10 +43,7 @@ float value_of(const char* part) {
 // Where channel c lies in a row of 32.
 size_t place_of(size_t c) { return c % 16 * 4 + c / 16 % 2 * 2; }
 
-class split_kernels : public testing::TestWithParam<const kernel*> {
- protected:
-  const kernel& row() const { return *GetParam(); }
-};
+class split_kernels : public kernel_test {};
 
 TEST_P(split_kernels, parts_sum_up_to_the_pixels_between_guard_pages) {
   dice d(1);
@@ -181,8 +172,7 @@ TEST_P(split_kernels, products_are_exact_on_small_integers) {
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(split_kernels);
-INSTANTIATE_TEST_SUITE_P(rows, split_kernels, testing::ValuesIn(split_rows_here()),
-                         [](const testing::TestParamInfo<const kernel*>& i) { return std::string(i.param->name); });
+INSTANTIATE_TEST_SUITE_P(rows, split_kernels, testing::ValuesIn(split_rows_here()), name_of_row);
 
 // The emulation is what the instruction does, bit by bit, tiny and huge numbers, NaN and infinity included.
 TEST(split, tiles_in_memory_are_tiles) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fuzz.h"
-#include "registry.h"
+#include "kernel_rows.h"
 #include "shapes.h"
 #include "tile_activation.h"
 #include "winograd_points.h"
@@ -69,16 +69,9 @@ struct exact_matrices {
   }
 };
 
-std::vector<const kernel*> transforms() {
-  std::vector<const kernel*> list;
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::winograd_f32) list.push_back(&kernel_at(i));
-  return list;
-}
-
 // Output y of the form, from inputs d and a filter g, is the sum of d[y + k] g[k]: for all of both, exactly.
 TEST(winograd, the_matrices_are_a_convolution_in_exact_arithmetic) {
-  for (const kernel* row : transforms()) {
+  for (const kernel* row : rows_of(kind::winograd_f32)) {
     const exact_matrices e(row->mr, row->taps);
     const winograd_matrices w(row->mr, row->taps);
     for (int y = 0; y < e.m; ++y)
@@ -98,15 +91,8 @@ TEST(winograd, the_matrices_are_a_convolution_in_exact_arithmetic) {
 
 // ---- The transforms alone ---------------------------------------------------------------------------------
 
-class winograd_rows : public testing::TestWithParam<const kernel*> {
+class winograd_rows : public kernel_test {
  protected:
-  void SetUp() override {
-    quern_cpu cpu = {};
-    cpu.size = sizeof cpu;
-    ASSERT_EQ(quern_cpu_get(&cpu, nullptr), QUERN_OK);
-    if (row().isa & ~cpu.isa) GTEST_SKIP() << row().name << " does not run here";
-  }
-  const kernel& row() const { return *GetParam(); }
   std::vector<size_t> channels() const {
     const size_t w = static_cast<size_t>(row().vector);
     return {1, w - 1, w, w + 1, 2 * w + 3};
@@ -217,8 +203,7 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
 
 // A build of one operator or ISA may have none.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(winograd_rows);
-INSTANTIATE_TEST_SUITE_P(rows, winograd_rows, testing::ValuesIn(transforms()),
-                         [](const testing::TestParamInfo<const kernel*>& i) { return std::string(i.param->name); });
+INSTANTIATE_TEST_SUITE_P(rows, winograd_rows, testing::ValuesIn(rows_of(kind::winograd_f32)), name_of_row);
 
 // ---- The algorithms ---------------------------------------------------------------------------------------
 

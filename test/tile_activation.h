@@ -9,21 +9,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernel.h"
-#include "registry.h"
+#include "kernel_rows.h"
 
 namespace quern::test {
 
 // The rows of kind gemm_f32 that this CPU runs.
 inline std::vector<const kernel*> gemm_rows() {
-  quern_cpu cpu = {};
-  cpu.size = sizeof cpu;
-  quern_cpu_get(&cpu, nullptr);
-  std::vector<const kernel*> rows;
-  for (size_t i = 0; i < kernel_count(); ++i) {
-    const kernel& row = kernel_at(i);
-    if (row.kind == kind::gemm_f32 && (row.isa & ~cpu.isa) == 0) rows.push_back(&row);
-  }
+  std::vector<const kernel*> rows = rows_of(kind::gemm_f32);
+  std::erase_if(rows, [](const kernel* row) { return missing_here(*row) != 0; });
   return rows;
 }
 
