@@ -9,12 +9,10 @@
 #include "cuda_device.h"
 #include "driver.h"
 #include "exec.h"
-#include "geometry.h"
 #include "packing.h"
 #include "problem.h"
 #include "registry.h"
 #include "versioned.h"
-#include "weights.h"
 
 namespace quern {
 namespace {
@@ -140,9 +138,8 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
   const quern_problem& p = plan.problem;
   const uint64_t element = static_cast<uint64_t>(type_bytes(p.dst.type));
   const uint64_t number = static_cast<uint64_t>(type_bytes(vector_type(p)));
-  const uint64_t channels = static_cast<uint64_t>(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]);
-  const auto bytes = [&](const quern_tensor& t) { return static_cast<uint64_t>(extent(t)) * element; };
-  const uint64_t weights = plan.packed_bytes ? plan.packed_bytes : bytes(p.weights);
+  const uint64_t vector = static_cast<uint64_t>(output_channels(p)) * number;
+  const uint64_t weights = plan.packed_bytes ? plan.packed_bytes : bytes_of(p.weights);
   // As it lies, or copied into the workspace first.
   const uint64_t src_align = plan.workspace_bytes ? element : std::max<uint64_t>(element, row.src_align);
   struct operand {
@@ -151,15 +148,15 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
     uint64_t bytes, align;
     bool wanted;
   };
-  const operand operands[] = {{"args.src", a.src, bytes(p.src), src_align, true},
+  const operand operands[] = {{"args.src", a.src, bytes_of(p.src), src_align, true},
                               {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
-                              {"args.residual", a.residual, bytes(p.residual), element, p.epilogue.residual != 0},
-                              {"args.scale", a.scale, channels * number, number, p.epilogue.scale != 0},
-                              {"args.bias", a.bias, channels * number, number, p.epilogue.bias != 0},
-                              {"args.slope", a.slope, channels * number, number, p.epilogue.activation == QUERN_PRELU},
+                              {"args.residual", a.residual, bytes_of(p.residual), element, p.epilogue.residual != 0},
+                              {"args.scale", a.scale, vector, number, p.epilogue.scale != 0},
+                              {"args.bias", a.bias, vector, number, p.epilogue.bias != 0},
+                              {"args.slope", a.slope, vector, number, p.epilogue.activation == QUERN_PRELU},
                               {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
-                              {"args.dst", a.dst, bytes(p.dst), element, true}};
-  const span dst = span_of("args.dst", a.dst, bytes(p.dst));
+                              {"args.dst", a.dst, bytes_of(p.dst), element, true}};
+  const span dst = span_of("args.dst", a.dst, bytes_of(p.dst));
   const span workspace = span_of("exec.workspace", e.workspace, plan.workspace_bytes);
   for (const operand& o : operands) {
     if (!o.wanted || o.bytes == 0) continue;
@@ -192,11 +189,11 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
   return QUERN_OK;
 }
 
-// `bytes` are what the plain weights span.
-quern_status check_plain(const void* weights, uint64_t bytes, quern_type type, quern_error* error) {
-  const bool is_aligned = aligned(weights, static_cast<uint64_t>(type_bytes(type)));
-  if (bytes == 0 || (weights && is_aligned && addressable(weights, bytes))) return QUERN_OK;
-  return fail(error, QUERN_BUFFER, "weights", 0, type_bytes(type), "weights %s",
+quern_status check_plain(const quern_tensor& w, const void* weights, quern_error* error) {
+  const int64_t element = type_bytes(w.type);
+  const bool is_aligned = aligned(weights, static_cast<uint64_t>(element));
+  if (bytes_of(w) == 0 || (weights && is_aligned && addressable(weights, bytes_of(w)))) return QUERN_OK;
+  return fail(error, QUERN_BUFFER, "weights", 0, element, "weights %s",
               !weights      ? "is NULL, must point to the plain weights"
               : !is_aligned ? "is not aligned to its elements"
                             : "passes the end of the address space");
@@ -236,8 +233,7 @@ quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t coun
   plan_state state;
   if (const quern_status s = state_of(plan, state, error)) return s;
   if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
-  const geometry g = geometry_of(plan->problem);
-  const int64_t channels = g.k * g.groups;
+  const int64_t channels = output_channels(plan->problem);
   if (first < 0 || first > channels)
     return fail(error, QUERN_INVALID, "first", first, channels, "first is %lld, must be 0 to %lld",
                 static_cast<long long>(first), static_cast<long long>(channels));
@@ -245,9 +241,7 @@ quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t coun
     return fail(error, QUERN_INVALID, "count", count, channels - first, "count is %lld, must be 0 to %lld",
                 static_cast<long long>(count), static_cast<long long>(channels - first));
   if (count == 0) return QUERN_OK;
-  const quern_tensor& w = plan->problem.weights;
-  const uint64_t bytes = static_cast<uint64_t>(extent(w) * type_bytes(w.type));
-  if (const quern_status s = check_plain(weights, bytes, w.type, error)) return s;
+  if (const quern_status s = check_plain(plan->problem.weights, weights, error)) return s;
   state.algorithm->pack({plan->problem, *state.row, state.blocks}, first, count, weights,
                         static_cast<char*>(packed) + sizeof(blob_header));
   return QUERN_OK;
@@ -270,12 +264,9 @@ quern_status quern_pack(const quern_plan* plan, const void* weights, void* packe
   if (const quern_status s = state_of(plan, state, error)) return s;
   if (const quern_status s = take_exec(exec, e, error)) return s;
   if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
-  const geometry g = geometry_of(plan->problem);
-  const int64_t channels = g.k * g.groups;
-  if (channels > 0) {
-    const quern_tensor& w = plan->problem.weights;
-    const uint64_t bytes = static_cast<uint64_t>(extent(w) * type_bytes(w.type));
-    if (const quern_status s = check_plain(weights, bytes, w.type, error)) return s;
+  if (output_channels(plan->problem) > 0) {
+    const uint64_t bytes = bytes_of(plan->problem.weights);
+    if (const quern_status s = check_plain(plan->problem.weights, weights, error)) return s;
     if (bytes && span_of("weights", weights, bytes).meets(span_of("packed", packed, plan->packed_bytes)))
       return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights overlaps packed");
     pack_all({plan->problem, *state.row, state.blocks}, *state.algorithm, weights,
@@ -312,29 +303,24 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
   if (const quern_status s = take_exec(exec, e, error, state.device)) return s;
   if (empty(plan->problem)) return QUERN_OK;
   if (const quern_status s = check_args(*plan, *state.row, a, e, error)) return s;
-  if (state.device) {
-    const char* packed = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
-    return state.algorithm->launch(
-        {plan->problem, *state.row, state.blocks},
-        {a, *state.device, state.loaded, e.queue, static_cast<char*>(e.workspace), packed, error});
-  }
+  const job j = {plan->problem, *state.row, state.blocks};
+  const char* weights = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
+  char* workspace = static_cast<char*>(e.workspace);
+  if (state.device)
+    return state.algorithm->launch(j, {a, *state.device, state.loaded, e.queue, workspace, weights, error});
   if (plan->packed_bytes)
     if (const quern_status s = check_blob(*plan, state, a.weights, error)) return s;
   if (const uint64_t missing = state.row->isa & ~this_cpu().isa)
     return fail(error, QUERN_UNSUPPORTED, "plan", static_cast<int64_t>(missing), 0,
                 "the plan's kernel %s needs an instruction set that this CPU lacks", plan->kernel);
-  const char* weights = static_cast<const char*>(a.weights) + (plan->packed_bytes ? sizeof(blob_header) : 0);
-  state.algorithm->run({plan->problem, *state.row, state.blocks},
-                       {a, &e, std::min(plan->threads, e.threads), static_cast<char*>(e.workspace), weights});
+  state.algorithm->run(j, {a, &e, std::min(plan->threads, e.threads), workspace, weights});
   return QUERN_OK;
 }
 
 size_t quern_kernel_count(void) noexcept { return kernel_count(); }
 
 quern_status quern_kernel_get(size_t index, quern_kernel_info* out, quern_error* error) noexcept {
-  if (!out || !is_size<quern_kernel_info>(out->size))
-    return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_kernel_info),
-                "out is NULL or out->size is not sizeof(quern_kernel_info), here %zu", sizeof(quern_kernel_info));
+  if (const quern_status s = check_out(out, "quern_kernel_info", error)) return s;
   if (index >= kernel_count())
     return fail(error, QUERN_INVALID, "index", static_cast<int64_t>(index), static_cast<int64_t>(kernel_count()),
                 "index is %zu, must be below quern_kernel_count() = %zu", index, kernel_count());

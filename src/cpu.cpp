@@ -245,9 +245,7 @@ extern "C" const char* quern_isa_name(uint64_t bit) noexcept {
 }
 
 extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexcept {
-  if (!out || !is_size<quern_cpu>(out->size))
-    return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_cpu),
-                "out is NULL or out->size is not sizeof(quern_cpu), here %zu", sizeof(quern_cpu));
+  if (const quern_status s = check_out(out, "quern_cpu", error)) return s;
   quern_cpu cpu = this_cpu();
   if (const char* cap = getenv("QUERN_ISA"); cap && *cap) {
     uint64_t allowed = 0;

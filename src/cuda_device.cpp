@@ -21,11 +21,8 @@ constexpr int toolkit = 0;
 constexpr uint32_t least_capability = 75;
 
 quern_status driver_fails(const cuda_driver& driver, int code, const char* call, quern_error* error) {
-  const char* name = nullptr;
-  const char* text = nullptr;
-  driver.error_name(code, &name), driver.error_text(code, &text);
-  return fail(error, QUERN_DRIVER, call, code, 0, "%s failed: %s, %s", call, name ? name : "unknown error",
-              text ? text : "which this driver has no text for");
+  const cuda_error e(driver, code);
+  return fail(error, QUERN_DRIVER, call, code, 0, "%s failed: %s, %s", call, e.name, e.text);
 }
 
 // Makes the device's context current, and the one before it when it goes.
@@ -212,9 +209,7 @@ extern "C" void quern_device_close(quern_device* device) noexcept {
 
 extern "C" quern_status quern_gpu_get(const quern_device* device, quern_gpu* out, quern_error* error) noexcept {
   if (const quern_status s = check_device(device, error)) return s;
-  if (!out || !is_size<quern_gpu>(out->size))
-    return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(quern_gpu),
-                "out is NULL or out->size is not sizeof(quern_gpu), here %zu", sizeof(quern_gpu));
+  if (const quern_status s = check_out(out, "quern_gpu", error)) return s;
   give(device->gpu, out, out->size);
   return QUERN_OK;
 }

@@ -45,11 +45,8 @@ quern_status load_cuda_driver(cuda_driver& out, quern_error* error) {
   }
   const int code = out.init(0);
   if (code == 0) return QUERN_OK;
-  const char* name = nullptr;
-  const char* text = nullptr;
-  out.error_name(code, &name), out.error_text(code, &text);
-  return fail(error, QUERN_UNSUPPORTED, "libcuda.so.1", code, 0, "cuInit failed: %s, %s", name ? name : "unknown error",
-              text ? text : "which this driver has no text for");
+  const cuda_error e(out, code);
+  return fail(error, QUERN_UNSUPPORTED, "libcuda.so.1", code, 0, "cuInit failed: %s, %s", e.name, e.text);
 }
 
 }  // namespace quern

@@ -52,6 +52,17 @@ enum {
   cuda_map_promote_256 = 3,
 };
 
+// What the driver calls an error.
+struct cuda_error {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  cuda_error(const cuda_driver& driver, int code) {
+    driver.error_name(code, &name), driver.error_text(code, &text);
+    if (!name) name = "unknown error";
+    if (!text) text = "which this driver has no text for";
+  }
+};
+
 // From the system's libcuda.so.1, and initialised.
 quern_status load_cuda_driver(cuda_driver& out, quern_error*);
 

@@ -49,8 +49,6 @@ quern_status check_input(const operand& in, const operand& out, quern_type type,
   return QUERN_OK;
 }
 
-uint64_t bytes_of(const quern_tensor& t) { return static_cast<uint64_t>(extent(t) * type_bytes(t.type)); }
-
 // Packed weights and workspace lie behind each other in `memory`, or in memory of their own when that is
 // too small.
 quern_status compute(const quern_problem& p, const quern_args& given, const quern_exec& exec, char* memory,
@@ -123,10 +121,7 @@ quern_status check_strides(const char* row_name, const char* column_name, const 
   return QUERN_OK;
 }
 
-operand operand_of(const char* name, const matrix& m, const float* p) {
-  const quern_tensor t = tensor_of(m);
-  return {name, p, bytes_of(t)};
-}
+operand operand_of(const char* name, const matrix& m, const float* p) { return {name, p, bytes_of(tensor_of(m))}; }
 
 }  // namespace
 }  // namespace quern

@@ -58,6 +58,11 @@ inline int64_t extent(const quern_tensor& t) {
   return last + (whole > 0 ? std::max(offset(whole - 1), offset(c - 1)) : offset(c - 1)) + 1;
 }
 
+inline uint64_t bytes_of(const quern_tensor& t) { return static_cast<uint64_t>(extent(t) * type_bytes(t.type)); }
+
+// Output channels, of all groups.
+inline int64_t output_channels(const quern_problem& p) { return p.dst.size[p.op == QUERN_GEMM ? 4 : 1]; }
+
 // The strides of a tensor of these sizes that lies dense in its layout; a size of zero counts as one.
 void dense_strides(quern_layout, const int64_t size[5], int64_t stride[5]);
 

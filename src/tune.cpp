@@ -37,12 +37,17 @@ struct level_row {
   int samples;        // of who stays to the end
   int again;          // of the fastest with other blocks
   int l1, l2, split;  // how far those go: powers of two of the caches, halvings of the threads
+  uint64_t workspaces() const { return again ? 4 : 1; }  // of the first stage's size: larger caches give larger blocks
 };
 constexpr level_row levels[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0},
                                 {60, 4, 2, 1.25, 9, 0, 0, 0, 0},
                                 {500, 14, 6, 1.6, 23, 0, 0, 0, 0},
                                 {3000, 24, 12, 3, 35, 2, 0, 1, 1},
                                 {20000, most_entrants, most_entrants, 1e30, 47, 4, 1, 2, 10}};
+
+uint32_t milliseconds_of(const quern_budget& b) {
+  return b.milliseconds ? b.milliseconds : levels[b.level].milliseconds;
+}
 
 double now_ns() {
   timespec t;
@@ -61,12 +66,14 @@ struct trial {
   double median, least;
 };
 
+uint64_t aligned(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
+
 // The caller's memory, cut up from the front.
 struct arena {
   char* at;
   uint64_t left;
   void* take(uint64_t bytes) {
-    bytes = (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN;
+    bytes = aligned(bytes);
     if (bytes > left) return nullptr;
     char* const here = at;
     at += bytes, left -= bytes;
@@ -74,24 +81,13 @@ struct arena {
   }
 };
 
-uint64_t aligned(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
+// Of scale, bias or slope.
+uint64_t vector_floats(const quern_problem& p) { return uint64_t(output_channels(p)); }
 
-uint64_t element_bytes(const quern_tensor& t) { return uint64_t(extent(t) * type_bytes(t.type)); }
-
-// Elements below the first one, where strides are negative.
-int64_t origin_of(const quern_tensor& t) {
-  int64_t before = 0;
-  for (int i = 0; i < 5; ++i)
-    if (t.stride[i] < 0 && t.size[i] > 0) before -= (t.size[i] - 1) * t.stride[i];
-  return before;
-}
-
-uint64_t channels_of(const quern_problem& p) { return uint64_t(p.op == QUERN_GEMM ? p.dst.size[4] : p.dst.size[1]); }
-
-uint64_t operand_bytes(const quern_problem& p) {
-  uint64_t all = aligned(element_bytes(p.src)) + aligned(element_bytes(p.dst)) + aligned(element_bytes(p.weights));
-  if (p.epilogue.residual) all += aligned(element_bytes(p.residual));
-  return all + 3 * aligned(channels_of(p) * 4);
+uint64_t all_operands(const quern_problem& p) {
+  uint64_t all = aligned(bytes_of(p.src)) + aligned(bytes_of(p.dst)) + aligned(bytes_of(p.weights));
+  if (p.epilogue.residual) all += aligned(bytes_of(p.residual));
+  return all + 3 * aligned(vector_floats(p) * 4);
 }
 
 uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
@@ -137,8 +133,8 @@ uint64_t race_bytes(const quern_problem& p, const level_row& level, const option
     most_packed = std::max(most_packed, packed_of(options[i]));
     workspace = std::max(workspace, workspace_of(options[i]));
   }
-  if (level.again) packed += most_packed, workspace = workspace * 4;  // larger caches give larger blocks
-  return aligned(sizeof(trial) * most_trials) + operand_bytes(p) + packed + aligned(workspace);
+  if (level.again) packed += most_packed;
+  return aligned(sizeof(trial) * most_trials) + all_operands(p) + packed + aligned(workspace * level.workspaces());
 }
 
 class race {
@@ -146,8 +142,7 @@ class race {
   race(const quern_problem& p, const resolved_wish& w, const quern_budget& budget, const quern_exec& exec)
       : p_(p), w_(w), budget_(budget), level_(levels[budget.level]), exec_(exec), begin_(now_ns()) {
     memory_ = {static_cast<char*>(exec.workspace), exec.workspace_bytes};
-    const double ms = budget.milliseconds ? budget.milliseconds : level_.milliseconds;
-    deadline_ = begin_ + ms * 1e6;
+    deadline_ = begin_ + milliseconds_of(budget) * 1e6;
     tuned_.size = sizeof tuned_;
   }
 
@@ -163,13 +158,13 @@ class race {
     trials_ = static_cast<trial*>(memory_.take(sizeof(trial) * most_trials));
     operands();
     for (int i = 0; i < count; ++i) enter(first[i], {0, 0, std::max(1u, w_.wish.threads)});
-    settle_workspace(level_.again ? 4 : 1);
+    settle_workspace();
     incumbent_ = 0;
     if (before)
       for (int i = 0; i < count; ++i)
         if (find_candidate(*before, *first[i].algorithm, *first[i].row) == before->candidate) incumbent_ = i;
     quern_status status = heat(0, count, 0);
-    if (status == QUERN_OK && level_.again && !over_) status = again(count);
+    if (status == QUERN_OK && level_.again && !over_) status = again();
     if (status != QUERN_OK)
       return fail(error, status, "progress", 0, 0, "the caller's progress callback ended the tuning");
     return QUERN_OK;
@@ -177,20 +172,15 @@ class race {
 
   // What was found, best first; false: nothing.
   bool result(tuned_row& row) {
-    int order[most_trials], count = 0;
-    for (int i = 0; i < count_; ++i)
-      if (trials_[i].samples > 0) order[count++] = i;
-    std::sort(order, order + count, [&](int a, int b) {
-      const trial &x = trials_[a], &y = trials_[b];
-      return x.left != y.left ? x.left > y.left : x.median != y.median ? x.median < y.median : a < b;
-    });
+    int order[most_trials];
+    const int count = ranking(order);
     if (count == 0) return false;
     // The choice stays unless another is clearly faster.
     int* const stays = std::find(order, order + count, incumbent_);
     if (stays != order + count && trials_[order[0]].median > hysteresis * trials_[incumbent_].median)
       std::rotate(order, stays, stays + 1);
     row.level = budget_.level;
-    row.ms = over_ ? (budget_.milliseconds ? budget_.milliseconds : level_.milliseconds) : 0;
+    row.ms = over_ ? milliseconds_of(budget_) : 0;
     row.count = 0;
     for (int i = 0; i < count && row.count < most_tuned; ++i) {
       const trial& t = trials_[order[i]];
@@ -219,13 +209,13 @@ class race {
   void operands() {
     random_floats random;
     const auto tensor = [&](const quern_tensor& t) {
-      void* const at = memory_.take(element_bytes(t));
-      random.fill(at, element_bytes(t) / 4);
-      return static_cast<float*>(at) + origin_of(t);
+      void* const at = memory_.take(bytes_of(t));
+      random.fill(at, bytes_of(t) / 4);
+      return static_cast<float*>(at);
     };
     const auto vector = [&] {
-      void* const at = memory_.take(channels_of(p_) * 4);
-      random.fill(at, channels_of(p_));
+      void* const at = memory_.take(vector_floats(p_) * 4);
+      random.fill(at, vector_floats(p_));
       return at;
     };
     args_.size = sizeof args_;
@@ -243,9 +233,9 @@ class race {
   }
 
   // One workspace for all, as large as the largest needs.
-  void settle_workspace(uint64_t times) {
+  void settle_workspace() {
     for (int i = 0; i < count_; ++i) workspace_bytes_ = std::max(workspace_bytes_, workspace_of(trials_[i].o));
-    workspace_bytes_ *= times;
+    workspace_bytes_ *= level_.workspaces();
     workspace_ = static_cast<char*>(memory_.take(workspace_bytes_));
   }
 
@@ -302,6 +292,18 @@ class race {
   void add_sample(trial& t, double ns) {
     if (t.samples < most_samples) t.sample[t.samples++] = ns;
     t.median = median_of(t), t.least = t.samples == 1 ? ns : std::min(t.least, ns);
+  }
+
+  // Those that were measured, best first.
+  int ranking(int* order) const {
+    int count = 0;
+    for (int i = 0; i < count_; ++i)
+      if (trials_[i].samples > 0) order[count++] = i;
+    std::sort(order, order + count, [&](int a, int b) {
+      const trial &x = trials_[a], &y = trials_[b];
+      return x.left != y.left ? x.left > y.left : x.median != y.median ? x.median < y.median : a < b;
+    });
+    return count;
   }
 
   void note(const trial& t) {
@@ -384,20 +386,12 @@ class race {
   }
 
   // The fastest so far against themselves with other block sizes and threads.
-  quern_status again(int count) {
+  quern_status again() {
     int order[most_trials];
-    for (int i = 0; i < count; ++i) order[i] = i;
-    std::sort(order, order + count, [&](int a, int b) {
-      const trial &x = trials_[a], &y = trials_[b];
-      if ((x.samples > 0) != (y.samples > 0)) return x.samples > 0;
-      return x.left != y.left ? x.left > y.left : x.median != y.median ? x.median < y.median : a < b;
-    });
-    const int first = count_;
-    for (int i = 0; i < std::min(level_.again, count); ++i) {
+    const int first = count_, count = std::min(level_.again, ranking(order));
+    for (int i = 0; i < count && count_ < most_trials; ++i) {
       const trial& from = trials_[order[i]];
-      if (from.samples == 0) break;
       const int own = count_;
-      if (count_ == most_trials) break;
       if (order[i] == incumbent_) incumbent_ = own;
       enter(from.o, from.as);
       trials_[own].packed = from.packed;
@@ -518,9 +512,8 @@ quern_status quern_tune(const quern_device* device, const quern_problem* problem
   char key[most_key];
   tuned_row before;
   const bool known = find_tuned(p, w, before);
-  const uint32_t ms = b.milliseconds ? b.milliseconds : levels[b.level].milliseconds;
   if (known && chosen.measured_ns > 0 &&
-      (before.level > b.level || (before.level == b.level && (before.ms == 0 || before.ms >= ms)))) {
+      (before.level > b.level || (before.level == b.level && (before.ms == 0 || before.ms >= milliseconds_of(b))))) {
     tuned.candidates = static_cast<uint32_t>(before.count);
     return reply();
   }

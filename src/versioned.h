@@ -44,6 +44,14 @@ quern_status take(const T* given, T& out, const char* name, quern_error* error) 
   return QUERN_OK;
 }
 
+// Whether *out can be given a T, here called `type`.
+template <class T>
+quern_status check_out(const T* out, const char* type, quern_error* error) {
+  if (out && is_size<T>(out->size)) return QUERN_OK;
+  return fail(error, QUERN_INVALID, "out", out ? out->size : 0, sizeof(T),
+              "out is NULL or out->size is not sizeof(%s), here %zu", type, sizeof(T));
+}
+
 // `value` into *out, as much of it as the caller's struct of `size` bytes holds; the rest of that is zero.
 template <class T>
 void give(const T& value, T* out, uint32_t size) {
