@@ -11,6 +11,7 @@
 
 #include "compare.h"
 #include "geometry.h"
+#include "problem_text.h"
 #include "registry.h"
 
 namespace quern::test {
@@ -50,6 +51,12 @@ inline quern_problem completed(quern_problem p) {
 
 inline constexpr quern_layout layouts[] = {QUERN_NCHW, QUERN_NHWC};
 inline constexpr quern_layout all_layouts[] = {QUERN_NCHW, QUERN_NHWC, QUERN_NC4HW4, QUERN_NC8HW8, QUERN_NC16HW16};
+
+// A test of its own for each layout: what walks through many candidates ends in time on a slow machine too.
+class of_layout : public testing::TestWithParam<quern_layout> {};
+inline std::string layout_name(const testing::TestParamInfo<quern_layout>& info) {
+  return name_of(layout_words, info.param);
+}
 
 // t - 1, t, t + 1 and 2 t + 1 for every tile of the rows, and the sizes where vectors begin and end.
 inline std::vector<int64_t> edge_sizes() {

@@ -33,20 +33,23 @@ testing::AssertionResult every_candidate_is_exact(const quern_problem& p, dice& 
   return every_candidate_agrees(p, small_integers(p, how.side, d), how);
 }
 
-TEST(operators, fixed_shapes_in_every_layout) {
+class operators_of : public of_layout {};
+INSTANTIATE_TEST_SUITE_P(operators, operators_of, testing::ValuesIn(all_layouts), layout_name);
+
+TEST_P(operators_of, fixed_shapes_into_every_layout) {
+  const quern_layout src = GetParam();
   dice d(1);
   int which = 0;
   for (const shape& s : fixed_shapes)
-    for (quern_layout src : all_layouts)
-      for (quern_layout dst : all_layouts)
-        for (int i = 0; i < (block_of(src) == 1 && block_of(dst) == 1 ? 3 : 1); ++i) {
-          if (emulated && !d.one_in(4)) continue;
-          quern_problem p = problem_of(s, src, dst);
-          p.weights.layout = d.of(layouts);
-          set_epilogue(p, i == 0 && block_of(src) == 1 ? 0 : which += 7);
-          if (p.epilogue.residual) p.residual.layout = d.of(all_layouts);
-          ASSERT_TRUE(every_candidate_is_exact(completed(p), d));
-        }
+    for (quern_layout dst : all_layouts)
+      for (int i = 0; i < (block_of(src) == 1 && block_of(dst) == 1 ? 3 : 1); ++i) {
+        if (emulated && !d.one_in(4)) continue;
+        quern_problem p = problem_of(s, src, dst);
+        p.weights.layout = d.of(layouts);
+        set_epilogue(p, i == 0 && block_of(src) == 1 ? 0 : which += 7);
+        if (p.epilogue.residual) p.residual.layout = d.of(all_layouts);
+        ASSERT_TRUE(every_candidate_is_exact(completed(p), d));
+      }
 }
 
 // Input channels, output channels and pixels around every tile of the build.
@@ -106,19 +109,19 @@ TEST(operators, lines_with_gaps_into_scattered_outputs) {
 }
 
 // dst may hold the residual, also where sums pause in dst.
-TEST(operators, residual_in_place) {
+TEST_P(operators_of, residual_in_place) {
+  const quern_layout layout = GetParam();
   dice d(5);
   way how;
   how.in_place = true;
   for (const shape& s : fixed_shapes)
-    for (quern_layout layout : all_layouts)
-      for (int32_t residual : {QUERN_RESIDUAL_BEFORE, QUERN_RESIDUAL_AFTER}) {
-        if (emulated && !d.one_in(4)) continue;
-        quern_problem p = problem_of(s, layout, layout);
-        p.epilogue.residual = residual;
-        p.epilogue.activation = QUERN_RELU;
-        ASSERT_TRUE(every_candidate_is_exact(completed(p), d, how));
-      }
+    for (int32_t residual : {QUERN_RESIDUAL_BEFORE, QUERN_RESIDUAL_AFTER}) {
+      if (emulated && !d.one_in(4)) continue;
+      quern_problem p = problem_of(s, layout, layout);
+      p.epilogue.residual = residual;
+      p.epilogue.activation = QUERN_RELU;
+      ASSERT_TRUE(every_candidate_is_exact(completed(p), d, how));
+    }
 }
 
 // dst is some channels of a larger tensor, rows are padded, src repeats one image, one line or one pixel.
