@@ -29,12 +29,13 @@ void for_each_pair(const machine& m, quern_op op, Visit visit) {
   const kernel_file* const file = kernel_files(files);
   for (size_t i = 0; i < algorithm_count(); ++i) {
     const algorithm& a = algorithm_at(i);
-    if (is_gpu(m) != (a.launch != nullptr)) continue;
-    for (size_t f = 0; f < files; ++f)
-      for (size_t k = 0; k < file[f].list->count; ++k) {
-        const kernel& row = file[f].list->rows[k];
-        if (row.kind == a.drives && pairs(a, row, op)) visit(a, row, file[f].backend);
-      }
+    if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) continue;
+    for (size_t f = 0; f < files; ++f) {
+      const kernel_list& list = *file[f].list;
+      if (list.rows->kind != a.drives) continue;  // a file is of one kind
+      for (size_t k = 0; k < list.count; ++k)
+        if (pairs(a, list.rows[k], op)) visit(a, list.rows[k], file[f].backend);
+    }
   }
 }
 
@@ -272,6 +273,27 @@ class looked_up {
 };
 #endif
 
+// Why no option of the problem is usable, asked of all of them once more: a query that finds one does not pay for it.
+quern_status none_usable(const quern_problem& p, const resolved_wish& w, quern_error* error) {
+  option o, nearest = {};  // the refusal to name: of who came furthest
+  refusal_tally tally;
+  int refused = 0, furthest = -1;
+  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+    in_best_layouts(p, a, row, backend, w, nullptr, o);
+    ++refused;
+    tally.add(o.why);
+    if (const int distance = distance_of(o, w.wish); distance > furthest) nearest = o, furthest = distance;
+  });
+  if (!nearest.algorithm)
+    return fail(error, QUERN_UNSUPPORTED, "op", p.op, 0, "no kernel of this build solves the operator %d", p.op);
+  char why[200], all[160] = "";
+  explain(candidate_of(p, work(p), nearest, w), why, sizeof why);
+  tally.print(all, sizeof all);
+  return fail(error, QUERN_UNSUPPORTED, nearest.why.field ? nearest.why.field : "", nearest.why.value,
+              nearest.why.limit, "none of %d kernels can run this; %s with %s: %s; ruled out by %s", refused,
+              nearest.algorithm->name, nearest.row->name, why, all);
+}
+
 }  // namespace
 
 quern_status resolve(const quern_device* device, const quern_wish* given, resolved_wish& out, quern_error* error) {
@@ -335,44 +357,26 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
   const looked_up table(p, w);
   const tuned_row* const tuned = table.row();
-  option nearest = {};  // the refusal to name when nothing is left: of who came furthest
-  refusal_tally tally;
-  int refused = 0, furthest = -1;
   option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     in_best_layouts(p, a, row, backend, w, tuned, o);
     if (o.verdict == QUERN_USABLE) {
       if (!best.algorithm || better(o, best)) best = o;
-      return;
-    }
-    ++refused;
-    tally.add(o.why);
-    if (const int distance = distance_of(o, w.wish); distance > furthest) nearest = o, furthest = distance;
-    if (w.verbose > 1) {
+    } else if (w.verbose > 1) {
       char why[200];
       explain(candidate_of(p, work(p), o, w), why, sizeof why);
       say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
     }
   });
-  if (best.algorithm) {
-    lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
-    if (w.verbose > 0) {
-      quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
-      const bool measured = best.measured_ns > 0;
-      say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us %s", line, best.algorithm->name, best.row->name,
-          best.blocks.workers, (measured ? best.measured_ns : best.cost.ns) / 1000,
-          measured ? "measured" : "predicted");
-    }
-    return QUERN_OK;
+  if (!best.algorithm) return none_usable(p, w, error);
+  lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
+  if (w.verbose > 0) {
+    quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
+    const bool measured = best.measured_ns > 0;
+    say(w, "quern: chosen: %s: %s %s, %u threads, %.1f us %s", line, best.algorithm->name, best.row->name,
+        best.blocks.workers, (measured ? best.measured_ns : best.cost.ns) / 1000, measured ? "measured" : "predicted");
   }
-  if (!nearest.algorithm)
-    return fail(error, QUERN_UNSUPPORTED, "op", p.op, 0, "no kernel of this build solves the operator %d", p.op);
-  char why[200], all[160] = "";
-  explain(candidate_of(p, work(p), nearest, w), why, sizeof why);
-  tally.print(all, sizeof all);
-  return fail(error, QUERN_UNSUPPORTED, nearest.why.field ? nearest.why.field : "", nearest.why.value,
-              nearest.why.limit, "none of %d kernels can run this; %s with %s: %s; ruled out by %s", refused,
-              nearest.algorithm->name, nearest.row->name, why, all);
+  return QUERN_OK;
 }
 
 bool vary(const quern_problem& p, const resolved_wish& w, const variation& as, option& o) {

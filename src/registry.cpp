@@ -84,8 +84,10 @@ const char* kind_name(kind k) {
 size_t algorithm_count() { return sizeof algorithms_ / sizeof algorithms_[0]; }
 const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 
+bool solves(const algorithm& a, quern_op op) { return std::find(a.op, a.op + 4, op) != a.op + 4; }
+
 bool pairs(const algorithm& a, const kernel& row, quern_op op) {
-  return row.kind == a.drives && std::find(a.op, a.op + 4, op) != a.op + 4 && (row.op == 0 || row.op == op) &&
+  return row.kind == a.drives && solves(a, op) && (row.op == 0 || row.op == op) &&
          (!a.transforms || row.winograd);
 }
 

@@ -7,7 +7,7 @@
 
 namespace quern {
 
-// The rows of one file; all files are every row once.
+// The rows of one file, all of one kind; all files are every row once.
 struct kernel_file {
   const kernel_list* list;
   quern_backend backend;
@@ -21,6 +21,8 @@ const char* kind_name(kind);
 
 size_t algorithm_count();
 const algorithm& algorithm_at(size_t index);
+
+bool solves(const algorithm&, quern_op op);
 
 // Whether `algorithm` solves `op` with `row`: same kind, and a row that serves the operator.
 bool pairs(const algorithm&, const kernel& row, quern_op op);

@@ -44,7 +44,7 @@ uint64_t build_of(quern_op op) {
   uint64_t all = revision;
   for (size_t i = 0; i < algorithm_count(); ++i) {
     const algorithm& a = algorithm_at(i);
-    if (a.on_request || std::find(a.op, a.op + 4, op) == a.op + 4) continue;
+    if (a.on_request || !solves(a, op)) continue;
     all = hash(a.name, strlen(a.name), all);
     size_t files;
     const kernel_file* const file = kernel_files(files);

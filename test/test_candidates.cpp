@@ -17,6 +17,16 @@ namespace {
 
 // ---- Candidates -------------------------------------------------------------------------------------------
 
+TEST(Candidates, AFileIsOfOneKind) {
+  size_t files;
+  const kernel_file* const file = kernel_files(files);
+  for (size_t f = 0; f < files; ++f) {
+    const kernel_list& list = *file[f].list;
+    ASSERT_GT(list.count, 0u);
+    for (size_t k = 1; k < list.count; ++k) EXPECT_EQ(list.rows[k].kind, list.rows->kind) << list.rows[k].name;
+  }
+}
+
 TEST(Candidates, EveryPairOnceChosenFirst) {
   for (const uint64_t isa : {uint64_t{0}, lowest_isa, all_isas, all_isas | amx})
     for (const uint32_t threads : {1u, 4u})
