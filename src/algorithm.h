@@ -5,6 +5,7 @@
 // A candidate of the choice is an algorithm with a kernel of the kind it drives.
 #pragma once
 
+#include "full_problem.h"
 #include "kernel.h"
 #include "refusal.h"
 
@@ -63,18 +64,21 @@ struct algorithm {
   enum kind drives;
   quern_op op[4];  // operators that it solves; 0: none
   quern_accuracy accuracy;
-  int32_t repeat;   // QUERN_REPEAT_*
-  bool on_request;  // only when the wish names it (the reference)
-  bool transforms;  // drives rows that bring Winograd's transforms
-  bool pads;        // multiplies the zeros of padding instead of leaving them out, as all that transform do
-  bool splits;      // multiplies parts of each f32
+  int32_t repeat;      // QUERN_REPEAT_*
+  bool on_request;     // only when the wish names it (the reference)
+  bool transforms;     // drives rows that bring Winograd's transforms
+  bool pads;           // multiplies the zeros of padding instead of leaving them out, as all that transform do
+  bool splits;         // multiplies parts of each f32
+  bool refuses_alike;  // a problem that one row is refused, all are
 
   // What of the problem this algorithm and row do not take.
-  refusal (*refuse)(const quern_problem&, const kernel&);
+  refusal (*refuse)(const full_problem&, const kernel&);
   // Block sizes and memory, for this machine and number of threads.
-  blocking (*choose_blocks)(const quern_problem&, const kernel&, const machine&, uint32_t threads);
-  cost (*predict)(const quern_problem&, const kernel&, const blocking&, const machine&);
-  double (*error_bound)(const quern_problem&);
+  blocking (*choose_blocks)(const full_problem&, const kernel&, const machine&, uint32_t threads);
+  cost (*predict)(const full_problem&, const kernel&, const blocking&, const machine&);
+  // Cycles that predict stays above; NULL: nothing that is known beforehand.
+  double (*least_cycles)(const full_problem&, const kernel&, const machine&);
+  double (*error_bound)(const full_problem&);
   // Output channels [first, first + count) of the weights into the payload; NULL: they are used as they are.
   void (*pack)(const job&, int64_t first, int64_t count, const void* weights, char* payload);
   void (*run)(const job&, const execution&);

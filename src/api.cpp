@@ -63,7 +63,7 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, quern_probl
   plan->packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.blocks.packed_bytes : 0;
   plan->workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
   plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
-  plan->error_bound = o.algorithm->error_bound(p);
+  plan->error_bound = o.algorithm->error_bound(full_problem(p));
   plan->predicted_ns = o.cost.ns;
   plan_state state = {
       0,      o.algorithm, o.row, o.blocks, blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes),

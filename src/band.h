@@ -75,7 +75,8 @@ refusal refuse_band(const geometry& g, int64_t pitch, Floats floats) {
 }
 
 // A tiny image of a pointwise convolution is one line where it lies dense: its rows would be short tiles.
-inline geometry band_geometry(const quern_problem& p) {
+template <class Problem>
+geometry band_geometry(const Problem& p) {
   geometry g = geometry_of(p);
   for (int i = 2; i > 0; --i)
     if (g.filter[i] != 1 || g.filter[i - 1] != 1 || g.stride[i] != 1 || g.stride[i - 1] != 1 || g.pad[i] != 0 ||

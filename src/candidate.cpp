@@ -45,7 +45,7 @@ double bytes_moved(const quern_problem& p) {
 
 work::work(const quern_problem& p) : flops(direct_flops(p)), bytes(bytes_moved(p)) {}
 
-quern_candidate candidate_of(const quern_problem& p, const work& work, const option& o, const resolved_wish& w) {
+quern_candidate candidate_of(const full_problem& p, const work& work, const option& o, const resolved_wish& w) {
   quern_candidate c = {};
   c.verdict = o.verdict;
   c.algorithm = o.algorithm->name, c.kernel = o.row->name;

@@ -13,7 +13,7 @@ struct work {
   explicit work(const quern_problem&);
 };
 
-quern_candidate candidate_of(const quern_problem&, const work&, const option&, const resolved_wish&);
+quern_candidate candidate_of(const full_problem&, const work&, const option&, const resolved_wish&);
 
 // The reason as a sentence without its subject.  Returns its length, as snprintf does.
 int explain(const quern_candidate&, char* out, size_t size);

@@ -21,22 +21,28 @@
 namespace quern {
 namespace {
 
-// Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table
-// order.
-template <class Visit>
-void for_each_pair(const machine& m, quern_op op, Visit visit) {
+// Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table order, of
+// algorithms that are wanted(algorithm), while they are.
+template <class Wanted, class Visit>
+void for_each_pair(const machine& m, quern_op op, Wanted wanted, Visit visit) {
   size_t files;
   const kernel_file* const file = kernel_files(files);
   for (size_t i = 0; i < algorithm_count(); ++i) {
     const algorithm& a = algorithm_at(i);
     if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) continue;
-    for (size_t f = 0; f < files; ++f) {
+    for (size_t f = 0; f < files && wanted(a); ++f) {
       const kernel_list& list = *file[f].list;
       if (list.rows->kind != a.drives) continue;  // a file is of one kind
-      for (size_t k = 0; k < list.count; ++k)
-        if (pairs(a, list.rows[k], op)) visit(a, list.rows[k], file[f].backend);
+      for (size_t k = 0; k < list.count && wanted(a); ++k)
+        if (serves(list.rows[k], a, op)) visit(a, list.rows[k], file[f].backend);
     }
   }
+}
+
+template <class Visit>
+void for_each_pair(const machine& m, quern_op op, Visit visit) {
+  for_each_pair(
+      m, op, [](const algorithm&) { return true; }, visit);
 }
 
 bool is_algorithm(const char* name, size_t length) {
@@ -122,7 +128,7 @@ bool exceeds(const blocking& b, uint64_t limit) { return b.workspace_bytes > lim
 
 // `tuned`: what was measured for this problem, or NULL.
 // Blocks and cost are written for usable options alone: most pairs are none, and this runs for all.
-void evaluate(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
+void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
               const resolved_wish& w, [[maybe_unused]] const tuned_row* tuned, option& o) {
   o.algorithm = &a, o.row = &row, o.backend = backend, o.verdict = QUERN_REFUSED;
   o.src_layout = p.src.layout, o.dst_layout = p.dst.layout;
@@ -172,6 +178,19 @@ void evaluate(const quern_problem& p, const algorithm& a, const kernel& row, que
   o.verdict = QUERN_USABLE;
 }
 
+// Whether the algorithm is refused with every other row too.
+bool refuses_all(const algorithm& a, const refusal& why) {
+  switch (why.reason) {
+    case QUERN_REASON_ACCURACY:
+    case QUERN_REASON_REPEAT: return true;
+    case QUERN_REASON_TYPE:
+    case QUERN_REASON_LAYOUT:
+    case QUERN_REASON_SHAPE:
+    case QUERN_REASON_EPILOGUE: return a.refuses_alike;
+    default: return false;
+  }
+}
+
 // How far a refused option came.  Those that the wish rules out by name did not take part.
 int distance_of(const option& o, const quern_wish& wish) {
   if (ruled_out(*o.algorithm, *o.row, wish)) return 0;
@@ -186,13 +205,13 @@ int distance_of(const option& o, const quern_wish& wish) {
 
 // For a problem that leaves layouts open, what comes of the pair in those that suit it best; where none does, what
 // rules it out besides the layout.
-void in_best_layouts(const quern_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
+void in_best_layouts(const full_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
                      const resolved_wish& w, const tuned_row* tuned, option& best) {
   if (!has_any(p)) return evaluate(p, a, row, backend, w, tuned, best);
   option o;
   int furthest = INT_MIN;
   for_each_layout(p, [&](const quern_problem& q) {
-    evaluate(q, a, row, backend, w, nullptr, o);
+    evaluate(full_problem(q), a, row, backend, w, nullptr, o);
     const bool usable = o.verdict == QUERN_USABLE;
     const int came = usable ? INT_MAX : 2 * distance_of(o, w.wish) - (o.why.reason == QUERN_REASON_LAYOUT);
     if (came > furthest || (usable && o.cost.ns < best.cost.ns)) best = o, furthest = came;
@@ -274,7 +293,7 @@ class looked_up {
 #endif
 
 // Why no option of the problem is usable, asked of all of them once more: a query that finds one does not pay for it.
-quern_status none_usable(const quern_problem& p, const resolved_wish& w, quern_error* error) {
+quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_error* error) {
   option o, nearest = {};  // the refusal to name: of who came furthest
   refusal_tally tally;
   int refused = 0, furthest = -1;
@@ -353,22 +372,34 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
 
 quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quern_error* error) {
   best = {};
+  const full_problem full(p);
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
   const looked_up table(p, w);
   const tuned_row* const tuned = table.row();
   option o;
-  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    in_best_layouts(p, a, row, backend, w, tuned, o);
-    if (o.verdict == QUERN_USABLE) {
-      if (!best.algorithm || better(o, best)) best = o;
-    } else if (w.verbose > 1) {
-      char why[200];
-      explain(candidate_of(p, work(p), o, w), why, sizeof why);
-      say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
-    }
-  });
-  if (!best.algorithm) return none_usable(p, w, error);
+  // Last those of which it is known what they take at least: where something faster has been found, they are not asked.
+  // Nor are other rows, where one says what all would.
+  for (const bool bounded : {false, true}) {
+    const algorithm* alike = nullptr;
+    const auto wanted = [&](const algorithm& a) { return (a.least_cycles != nullptr) == bounded && &a != alike; };
+    for_each_pair(w.machine, p.op, wanted, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+      if (bounded && best.algorithm && !tuned && w.verbose <= 1 &&
+          a.least_cycles(full, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
+        return;
+      in_best_layouts(full, a, row, backend, w, tuned, o);
+      if (o.verdict == QUERN_USABLE) {
+        if (!best.algorithm || better(o, best)) best = o;
+      } else if (w.verbose > 1) {
+        char why[200];
+        explain(candidate_of(full, work(p), o, w), why, sizeof why);
+        say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
+      } else if (refuses_all(a, o.why)) {
+        alike = &a;
+      }
+    });
+  }
+  if (!best.algorithm) return none_usable(full, w, error);
   lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
   if (w.verbose > 0) {
     quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
@@ -379,7 +410,7 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
   return QUERN_OK;
 }
 
-bool vary(const quern_problem& p, const resolved_wish& w, const variation& as, option& o) {
+bool vary(const full_problem& p, const resolved_wish& w, const variation& as, option& o) {
   const auto scaled = [](uint64_t bytes, int32_t power) {
     return std::clamp<uint64_t>(power < 0 ? bytes >> -power : bytes << power, 1, uint64_t{1} << 40);
   };
@@ -394,10 +425,11 @@ bool vary(const quern_problem& p, const resolved_wish& w, const variation& as, o
 }
 
 size_t usable_options(const quern_problem& p, const resolved_wish& w, option* out, size_t capacity) {
+  const full_problem full(p);
   size_t kept = 0;
   option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    evaluate(p, a, row, backend, w, nullptr, o);
+    evaluate(full, a, row, backend, w, nullptr, o);
     if (o.verdict != QUERN_USABLE) return;
     size_t place = kept;
     while (place > 0 && o.cost.ns < out[place - 1].cost.ns) --place;
@@ -429,6 +461,7 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   char* const base = reinterpret_cast<char*>(out);
   const work common(p);
   const looked_up table(p, w);
+  const full_problem full(p);
   const tuned_row* const tuned = table.row();
   option best = {};
   size_t found = 0, kept = 0;
@@ -437,8 +470,8 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     ++found;
     if (!capacity) return;
-    in_best_layouts(p, a, row, backend, w, tuned, o);
-    const quern_candidate c = candidate_of(p, common, o, w);
+    in_best_layouts(full, a, row, backend, w, tuned, o);
+    const quern_candidate c = candidate_of(full, common, o, w);
     size_t place = end_of[o.verdict];
     if (o.verdict == QUERN_USABLE) {
       const bool first = !best.algorithm || better(o, best);
@@ -478,13 +511,14 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
   const uint32_t size = capacity ? out->size : 0;
   if (const quern_status s = capacity ? check_out(size, error) : QUERN_OK) return s;
   const looked_up table(p, w);
+  const full_problem full(p);
   const tuned_row* const tuned = table.row();
   constexpr size_t most = 64;  // each has less workspace than the one before it: blocks have few sizes
   option front[most];
   size_t kept = 0;
   option o;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-    in_best_layouts(p, a, row, backend, w, tuned, o);
+    in_best_layouts(full, a, row, backend, w, tuned, o);
     if (o.verdict != QUERN_USABLE) return;
     size_t place = 0;
     while (place < kept && !better(o, front[place])) ++place;
@@ -501,7 +535,7 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
     front[place] = o, kept = place + 1 + moved;
   });
   for (size_t i = 0; i < std::min(kept, capacity); ++i) {
-    quern_candidate c = candidate_of(p, work(p), front[i], w);
+    quern_candidate c = candidate_of(full, work(p), front[i], w);
     if (i == 0) c.verdict = QUERN_CHOSEN;
     give(c, reinterpret_cast<quern_candidate*>(reinterpret_cast<char*>(out) + i * size), size);
   }

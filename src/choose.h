@@ -50,7 +50,7 @@ quern_status choose(quern_problem& problem, const resolved_wish&, option& out, q
 size_t usable_options(const quern_problem&, const resolved_wish&, option* out, size_t capacity);
 
 // Gives the option other blocks; false when they pass the wish's workspace limit, and then it stays as it was.
-bool vary(const quern_problem&, const resolved_wish&, const variation&, option&);
+bool vary(const full_problem&, const resolved_wish&, const variation&, option&);
 
 // Less than any kernel will ever take.
 double least_ns(const quern_problem&, const struct machine&, uint32_t threads);

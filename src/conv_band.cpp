@@ -32,7 +32,7 @@ double band_floats(const geometry& g, const band_extent& x, int64_t outputs) {
   return x.depth * x.places(outputs) * x.columns * double(pixel_pitch(g));
 }
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
@@ -71,7 +71,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = band_geometry(p);
   const weight_panels panels = {g, row.nr, row.vector};
   blocking b = {};
@@ -123,7 +123,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = band_geometry(p);
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(b.word[bands]) * double(g.n) : 1;
@@ -302,5 +302,6 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_band, .about = "sliding window over a band copied channels last, any layout",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict, .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuses_alike = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .least_cycles = least_by_channels,
+                .error_bound = chain_bound, .pack = pack, .run = run)

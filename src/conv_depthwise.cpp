@@ -24,10 +24,10 @@ bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t
   return block == 1 ? channels == 1 || stride == 1 : block % vector == 0 || channels <= block;
 }
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   const int64_t k = g.groups * g.k;
   if (!one_row_of_vectors(g.src_block, g.src[1], g.groups, row.vector))
     return g.src_block == 1 ? refusal{QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1}
@@ -69,8 +69,8 @@ int64_t side_by_side(const geometry& g, int64_t vector) {
   return least;
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * vectors * row.vector) * sizeof(float);
@@ -88,8 +88,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   // Lines of dst are read before they are written, and many lines are on their way at once.
   return overlapped(row, m, b, (1.5 * o.image + 3 * o.output) / (copy_rate(m, o.all()) * m.cycle_ns));
@@ -97,7 +97,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
   float* to = reinterpret_cast<float*>(payload);
   pack_weights(g, first, count, static_cast<const float*>(weights),
@@ -110,7 +110,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;

@@ -16,10 +16,10 @@ namespace {
 
 enum word { bands, together, parts };
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (g.src_block >= row.vector || row.vector % g.src_block)
     return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
   if (g.dst_block != g.src_block) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, p.src.layout};
@@ -77,8 +77,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
 // Floats that a tap of a block has in the packed weights: several channels fill a vector.
 int64_t lanes_of(int64_t block, const kernel& row) { return block == 1 ? 1 : row.vector; }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const int64_t blocks = std::max<int64_t>(1, up(g.groups * g.k, g.src_block));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * blocks * lanes_of(g.src_block, row)) * sizeof(float);
@@ -94,8 +94,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   // Lines of dst are read before they are written, and many lines are on their way at once.
   return overlapped(row, m, b, (1.5 * o.image + 3 * o.output) / (copy_rate(m, o.all()) * m.cycle_ns));
@@ -103,7 +103,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
 
 // [phase][block][tap][channel of the block, again and again], channels that are not there are zeros.
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const int64_t block = g.src_block, channels = g.groups * g.k, lanes = lanes_of(block, j.row);
   float* to = reinterpret_cast<float*>(payload);
   pack_weights(g, first, count, static_cast<const float*>(weights),
@@ -118,7 +118,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t block = g.src_block, channels = g.groups * g.k, blocks = up(channels, block);

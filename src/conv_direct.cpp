@@ -44,9 +44,9 @@ refusal refuse_columns(const geometry& g, const kernel& row, quern_layout layout
   return {};
 }
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
     return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (g.dst_block == 1 && p.dst.size[1] > 1 && g.dst[1] != 1)
@@ -108,8 +108,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, i
   return cycles * double(g.phases()) / double(fd * fh * fw) * double(g.n) / double(images) * double(g.groups);
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const weight_panels panels = {g, row.nr, row.vector};
   const int64_t l2 = int64_t(m.l2);
   blocking b = {};
@@ -162,8 +162,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   // Panels one by one read the image again each.
   const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr * b.word[panels_at_once])), l2 = double(m.l2);
@@ -174,7 +174,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   pack_panels({g, j.row.nr, j.row.vector}, first, count, static_cast<const float*>(weights),
               reinterpret_cast<float*>(payload));
 }
@@ -302,7 +302,7 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
@@ -351,4 +351,4 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_direct, .about = "sliding window without im2col, NHWC and blocks of channels",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = chain_bound, .pack = pack, .run = run)
+                .least_cycles = least_by_channels, .error_bound = chain_bound, .pack = pack, .run = run)

@@ -26,9 +26,9 @@ constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the 
 
 int64_t padded(int64_t channels) { return up(channels, lanes) * lanes; }
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
     return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (g.src_block != 1 && g.src_block != lanes) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
@@ -71,8 +71,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
   b.packed_bytes = uint64_t(weight_lines{g}.size()) * sizeof(float);
   if (g.filter_size() > stack_taps)
@@ -89,20 +89,20 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const operand_bytes o(geometry_of(p), b.packed_bytes);
   return overlapped(row, m, b, o.cycles(m, o.image, false));
 }
 
 // Of chains of as many fused multiply-adds as a lane has, and what adds up the lanes.
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
+double error_bound(const full_problem& p) {
+  const geometry& g = geometry_of(p);
   const double n = (double(g.filter_size()) * double(up(g.c, lanes)) + 5) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const weight_lines lines = {g};
   pack_weights(
       g, first, count, static_cast<const float*>(weights),
@@ -173,7 +173,7 @@ void sweep(const block& b, range d, range y, range x, dot_f32 call) {
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const weight_lines lines = {g};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t count = j.blocks.word[bands];
@@ -219,5 +219,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_dot, .about = "few outputs: channels across the vector, NHWC and blocks of 16",
                 .drives = kind::dot_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_BATCH, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = error_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_BATCH, .refuses_alike = true, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict, .error_bound = error_bound, .pack = pack, .run = run)

@@ -48,7 +48,7 @@ int64_t run_of(const geometry& g) {
   return g.c % g.src_block == 0 ? g.src_block : 0;
 }
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   // First what rules out most problems, before anything is computed of them.
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
@@ -59,7 +59,7 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   } else if (c == 1) {  // depthwise
     return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 2};
   }
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (g.src_block == 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   if (g.dst_block == 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
   if (p.epilogue.residual && g.residual_block == 1 && g.residual[1] != 1)
@@ -111,8 +111,8 @@ double compute_cycles(const geometry& g, const kernel& row) {
 
 int64_t items_of(const geometry& g) { return std::max<int64_t>(1, g.n * g.phases()); }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
   const vectors v(g, row);
   const int64_t count = std::max<int64_t>(1, v.count);
@@ -137,15 +137,15 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
 // [phase][vector][taps of a kernel's row][c][tap in it][output]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const vectors v(g, j.row);
   const int64_t taps = std::max<int64_t>(1, j.row.taps);
   float* to = reinterpret_cast<float*>(payload);
@@ -181,7 +181,7 @@ uint32_t inside(int64_t first, int64_t step, int64_t count, int64_t size) {
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const vectors v(g, j.row);

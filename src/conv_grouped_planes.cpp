@@ -22,7 +22,7 @@ enum word { bands, block_groups, blocks };
 constexpr int64_t most_channels = 64;              // of a group, in: kernels for GEMM do more as well
 constexpr int64_t most_pixels = int64_t{1} << 20;  // of a line: masks of them lie in the workspace
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
   if (const int64_t c = p.src.size[1] / p.groups; c > most_channels)
@@ -94,8 +94,8 @@ double compute_cycles(const geometry& g, const kernel& row, bool joined) {
   return cycles * double(g.n * g.groups * g.out[0]) * double(up(std::max<int64_t>(1, g.k), row.mr));
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const bool joined = lines_join(g, row, p.epilogue.residual);
   blocking b = {};
   b.packed_bytes = uint64_t(g.groups * up(g.k, row.mr) * row.mr * g.filter_size() * g.c) * sizeof(float);
@@ -111,15 +111,15 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
 // [group][k / mr][tap][c][mr]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const int64_t mr = j.row.mr;
   float* to = reinterpret_cast<float*>(payload);
   pack_weights(g, first, count, static_cast<const float*>(weights),
@@ -131,7 +131,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const bool joined = lines_join(g, j.row, epilogue.residual);

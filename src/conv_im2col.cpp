@@ -65,11 +65,11 @@ uint32_t flags_of(const quern_problem& p, const geometry& g) {
   return f;
 }
 
-struct extent {
+struct phase_extent {
   int64_t k, pixels, width;  // of the largest phase
 };
 
-extent extent_of(const geometry& g) {
+phase_extent extent_of(const geometry& g) {
   const phase ph = phase_of(g, 0);
   int64_t taps = ph.taps();
   for (int64_t f = 1; f < g.phases(); ++f) taps = std::max(taps, phase_of(g, f).taps());
@@ -80,13 +80,13 @@ extent extent_of(const geometry& g) {
 
 namespace im2col_driver {
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   return geometry_of(p).refuse_phases();
 }
 
 static double compute_cycles(const geometry& g, const kernel& row, const machine& on, const blocking& b) {
-  const extent x = extent_of(g);
+  const phase_extent x = extent_of(g);
   const bool across = b.word[flags] & channels_across;
   const int64_t rows = across ? x.pixels : g.k, columns = across ? g.k : x.pixels;
   const cut tiles(std::max<int64_t>(rows, 1), row.mr);
@@ -112,8 +112,8 @@ static double compute_cycles(const geometry& g, const kernel& row, const machine
   return cycles * double(g.n * g.groups * g.phases());
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
   const uint32_t f = flags_of(p, g);
   b.word[flags] = f;
@@ -121,7 +121,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   b.order = f & channels_across;
   b.packed_bytes =
       sizeof(float) * uint64_t(across ? weight_panels{g, row.nr, row.vector}.size() : weight_rows{g}.size());
-  const extent x = extent_of(g);
+  const phase_extent x = extent_of(g);
   const int64_t pixel_tile = across ? row.mr : row.nr, channel_tile = across ? row.nr : row.mr;
   const int64_t l2 = int64_t(m.l2) / 4;  // elements
 
@@ -164,15 +164,15 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(g.n) * double(b.word[pixel_blocks]) : 1;
   return overlapped(row, m, b, o.cycles(m, o.weights * passes + o.image, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const float* from = static_cast<const float*>(weights);
   float* to = reinterpret_cast<float*>(payload);
   if (j.blocks.word[flags] & channels_across)
@@ -355,7 +355,7 @@ void run_down(const block& b) {
 }  // namespace
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const bool across = word[flags] & channels_across;
@@ -404,6 +404,7 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_im2col, .about = "GEMM over the im2col matrix, packed from the image block by block",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = im2col_driver::refuse,
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuses_alike = true, .refuse = im2col_driver::refuse,
                 .choose_blocks = im2col_driver::choose_blocks, .predict = im2col_driver::predict,
-                .error_bound = chain_bound, .pack = im2col_driver::pack, .run = im2col_driver::run)
+                .least_cycles = least_by_pixels, .error_bound = chain_bound, .pack = im2col_driver::pack,
+                .run = im2col_driver::run)

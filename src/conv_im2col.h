@@ -7,9 +7,9 @@
 
 namespace quern::im2col_driver {
 
-refusal refuse(const quern_problem&, const kernel&);
-blocking choose_blocks(const quern_problem&, const kernel&, const machine&, uint32_t threads);
-cost predict(const quern_problem&, const kernel&, const blocking&, const machine&);
+refusal refuse(const full_problem&, const kernel&);
+blocking choose_blocks(const full_problem&, const kernel&, const machine&, uint32_t threads);
+cost predict(const full_problem&, const kernel&, const blocking&, const machine&);
 void pack(const job&, int64_t first, int64_t count, const void* weights, char* payload);
 void run(const job&, const execution&);
 

@@ -60,7 +60,7 @@ bool sows(const geometry& g, bool residual) {
   return scattered(g.dst_block, g.dst[4]) || (residual && scattered(g.residual_block, g.residual[4]));
 }
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
@@ -99,7 +99,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry g = band_geometry(p);
   blocking b = {};
   b.packed_bytes = uint64_t(weight_rows{g}.size()) * sizeof(float);
@@ -135,7 +135,7 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry g = band_geometry(p);
   const operand_bytes o(g, b.packed_bytes);
   // Weights pass once a row.
@@ -305,5 +305,6 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_planar,
                 .about = "sliding window over a band split by the stride, pixels across: NCHW or few outputs",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict, .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuses_alike = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .least_cycles = least_by_pixels,
+                .error_bound = chain_bound, .pack = pack, .run = run)

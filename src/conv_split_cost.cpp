@@ -41,7 +41,7 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
 
 }  // namespace
 
-refusal refuse(const quern_problem& p, const kernel&, int parts) {
+refusal refuse(const full_problem& p, const kernel&, int parts) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = split_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
@@ -50,7 +50,7 @@ refusal refuse(const quern_problem& p, const kernel&, int parts) {
                      [&](const band_extent&) { return band_bytes(g, parts, 1, 1) / 4; });
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, uint32_t threads, int parts) {
+blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, uint32_t threads, int parts) {
   const geometry g = split_geometry(p);
   const packed_steps steps = {g, parts};
   const layouts in(p, g);
@@ -110,7 +110,7 @@ blocking choose_blocks(const quern_problem& p, const kernel&, const machine& m, 
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel&, const blocking& b, const machine& m, int parts) {
+cost predict(const full_problem& p, const kernel&, const blocking& b, const machine& m, int parts) {
   const geometry g = split_geometry(p);
   const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
   const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
@@ -134,8 +134,8 @@ cost predict(const quern_problem& p, const kernel&, const blocking& b, const mac
 
 // Of a product, what is left out and what rounding the weights' parts adds to the sum of magnitudes; then 16
 // multiply-adds, a sum of two, and one for each product (SDM, TDPBF16PS).
-double error_bound(const quern_problem& p, int parts) {
-  const geometry g = geometry_of(p);
+double error_bound(const full_problem& p, int parts) {
+  const geometry& g = geometry_of(p);
   const double steps = double(g.filter_size()) * std::ceil(double(g.c) / depth);
   const double left_out = parts == 3 ? 0x1.1p-22 : 0x1.9p-15;
   const double n = (17 + (parts == 3 ? 6 : 3) * steps) * 0x1p-24;

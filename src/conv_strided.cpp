@@ -19,14 +19,14 @@ namespace {
 
 constexpr int64_t most_taps = 96, most_tile = 512;
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (row.mr * row.nr > most_tile) return {QUERN_REASON_SHAPE, "kernel.mr * kernel.nr", row.mr * row.nr, most_tile};
   return geometry_of(p).refuse_phases();
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& on, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& on, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const weight_panels panels = {g, row.nr, row.vector};
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
@@ -44,13 +44,13 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const operand_bytes o(geometry_of(p), b.packed_bytes);
   return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   pack_panels({g, j.row.nr, j.row.vector}, first, count, static_cast<const float*>(weights),
               reinterpret_cast<float*>(payload));
 }
@@ -124,7 +124,7 @@ void sweep(const line& l, gemm_f32 tile, range x, int64_t channel) {
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const phase largest = phase_of(g, 0);
@@ -171,4 +171,4 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_strided, .about = "sliding window over any layout, channel by channel, without workspace",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = chain_bound, .pack = pack, .run = run)
+                .least_cycles = least_by_channels, .error_bound = chain_bound, .pack = pack, .run = run)

@@ -70,7 +70,7 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
 
 }  // namespace
 
-refusal refuse(const form& f, const quern_problem& p, const kernel&) {
+refusal refuse(const form& f, const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const quern_window& w = p.window;
   if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
@@ -98,8 +98,8 @@ refusal refuse(const form& f, const quern_problem& p, const kernel&) {
   return {};
 }
 
-blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const tiling t = tiling_of(f, g);
   const weight_panels panels = {g, row.nr, row.vector, t.products()};
   blocking b = {};
@@ -139,8 +139,8 @@ blocking choose_blocks(const form& f, const quern_problem& p, const kernel& row,
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   const double streamed =
       double(b.packed_bytes) > double(m.l2) * 5 / 8 ? double(b.packed_bytes) * double(b.word[tile_groups]) : 0;
@@ -150,8 +150,8 @@ cost predict(const quern_problem& p, const kernel& row, const blocking& b, const
   return waiting(row, m, b, (streamed / fetch_rate(m, 0) + image / fetch_rate(m, o.all())) / m.cycle_ns);
 }
 
-double error_bound(const form& f, const quern_problem& p) {
-  const geometry g = geometry_of(p);
+double error_bound(const form& f, const full_problem& p) {
+  const geometry& g = geometry_of(p);
   const tiling t = tiling_of(f, g);
   const double growth = (g.filter[1] > 1 ? f.growth : 1) * (g.filter[2] > 1 ? f.growth : 1);
   // Of a product's way: at most five roundings in each pass of a transform, one of its weight, one a channel.
@@ -161,7 +161,7 @@ double error_bound(const form& f, const quern_problem& p) {
 
 // [group][point][panel][part][c][nr]
 void pack(const form& f, const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
   const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
   const float* from = static_cast<const float*>(weights);
@@ -468,7 +468,7 @@ void transform_output(const work& w, int64_t first, int64_t last) {
 }  // namespace
 
 void run(const form& f, const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
   const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);

@@ -20,10 +20,10 @@ struct form {
   int64_t least_line, least_square, most_square;
 };
 
-refusal refuse(const form&, const quern_problem&, const kernel&);
-blocking choose_blocks(const form&, const quern_problem&, const kernel&, const machine&, uint32_t threads);
-cost predict(const quern_problem&, const kernel&, const blocking&, const machine&);
-double error_bound(const form&, const quern_problem&);
+refusal refuse(const form&, const full_problem&, const kernel&);
+blocking choose_blocks(const form&, const full_problem&, const kernel&, const machine&, uint32_t threads);
+cost predict(const full_problem&, const kernel&, const blocking&, const machine&);
+double error_bound(const form&, const full_problem&);
 void pack(const form&, const job&, int64_t first, int64_t count, const void* weights, char* payload);
 void run(const form&, const job&, const execution&);
 
@@ -49,14 +49,14 @@ struct of {
   static constexpr winograd_matrices matrices{M, R};
   static constexpr form f = {matrices, M, R, growth_of(matrices), LEAST_LINE, LEAST_SQUARE, MOST_SQUARE};
 
-  static refusal refuse(const quern_problem& p, const kernel& row) { return winograd_driver::refuse(f, p, row); }
-  static blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  static refusal refuse(const full_problem& p, const kernel& row) { return winograd_driver::refuse(f, p, row); }
+  static blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
     return winograd_driver::choose_blocks(f, p, row, m, threads);
   }
-  static cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  static cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
     return winograd_driver::predict(p, row, b, m);
   }
-  static double error_bound(const quern_problem& p) { return winograd_driver::error_bound(f, p); }
+  static double error_bound(const full_problem& p) { return winograd_driver::error_bound(f, p); }
   static void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
     winograd_driver::pack(f, j, first, count, weights, payload);
   }

@@ -7,5 +7,5 @@ using form = quern::winograd_driver::of<5, 2, 4, 64>;
 QUERN_ALGORITHM(conv_winograd_f52, .about = "Winograd F(5x5, 2x2), or F(5, 2) of one axis; 3x3 at stride 2",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .transforms = true,
-                .refuse = form::refuse, .choose_blocks = form::choose_blocks, .predict = form::predict,
-                .error_bound = form::error_bound, .pack = form::pack, .run = form::run)
+                .refuses_alike = true, .refuse = form::refuse, .choose_blocks = form::choose_blocks,
+                .predict = form::predict, .error_bound = form::error_bound, .pack = form::pack, .run = form::run)

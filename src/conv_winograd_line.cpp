@@ -55,7 +55,7 @@ bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, cons
   return channels <= 1 || (block == 1 ? stride[1] == 1 : block % row.vector == 0);
 }
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   const quern_window& w = p.window;
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (p.groups != 1) return {QUERN_REASON_SHAPE, "groups", p.groups, 1};
@@ -70,7 +70,7 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   const int64_t c = p.src.size[1], least = row.taps == 5 ? up(4, std::max<int64_t>(1, w.filter[1])) : 0;
   if (c < least) return {QUERN_REASON_SHAPE, "src.size[1]", c, least};
   if (c * w.stride[2] > most_terms) return {QUERN_REASON_SHAPE, "src.size[1]", c, most_terms / w.stride[2]};
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (!takes_channels(g.dst, g.dst_block, g.k, row))
     return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NHWC};
   if (p.epilogue.residual && !takes_channels(g.residual, g.residual_block, g.k, row))
@@ -78,8 +78,8 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   return {};
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
   const int64_t strips = std::max<int64_t>(1, up(g.out[2], row.mr)), panels = up(g.k, row.nr);
   const int64_t most = std::max<int64_t>(1, int64_t(m.l2) / 2 / line_sizes(g, row, 1).bytes());
   blocking b = {};
@@ -107,13 +107,13 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const operand_bytes o(geometry_of(p), b.packed_bytes);
   return overlapped(row, m, b, o.cycles(m, o.weights + o.image, b.word[streamed]));
 }
 
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
+double error_bound(const full_problem& p) {
+  const geometry& g = geometry_of(p);
   const winograd_driver::form* f = form_of(up(g.filter[2], g.stride[2]));
   const double n = (double(g.c) * double(g.stride[2] * g.filter[1]) + 16) * 0x1p-24;
   return f && n < 0.5 ? f->growth * n / (1 - n) : std::numeric_limits<double>::infinity();
@@ -121,7 +121,7 @@ double error_bound(const quern_problem& p) {
 
 // [panel][line of the filter][term: channel, interleaved image][point][nr]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const line_sizes s(g, j.row, 1);
   const winograd_driver::form& f = *form_of(j.row.taps);
   const float* from = static_cast<const float*>(weights);
@@ -144,7 +144,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
 }
 
 void run(const job& j, const execution& e) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const kernel& row = j.row;
   const int64_t* word = j.blocks.word;

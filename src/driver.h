@@ -95,8 +95,8 @@ inline range part(int64_t count, int64_t i, int64_t parts) { return {count * i /
 
 // Of a chain of as many fused multiply-adds as the filter has taps and channels, and an addition, in f32, over
 // the sum of magnitudes (Higham 2002, lemma 3.1).
-inline double chain_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
+inline double chain_bound(const full_problem& p) {
+  const geometry& g = geometry_of(p);
   const double n = (double(g.filter_size()) * double(g.c) + 1) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
@@ -121,6 +121,16 @@ inline double tile_cycles(const kernel& row, const machine& on, double m, double
   const bool wide = in_halves(on) && pace(row, on) == 1;
   const double loads = (wide ? m / 2 : m) + vectors, latency = 4 * clock_cycles(on) / pace(row, on);
   return pace(row, on) * std::max({m * vectors / 2, loads / 2, latency}) * k + 20 + 1.5 * m * vectors;
+}
+
+// What every product of the formula takes in vectors of this row, filled along the pixels, or along the channels of a
+// group.  Predictions estimate what falls on borders: they may be a little less.
+inline double least_by_pixels(const full_problem& p, const kernel& row, const machine& on) {
+  return 0.8 * pace(row, on) * p.products / (2 * row.vector);
+}
+inline double least_by_channels(const full_problem& p, const kernel& row, const machine& on) {
+  const int64_t k = std::max<int64_t>(p.g.k, 1);
+  return least_by_pixels(p, row, on) * double(up(k, row.vector) * row.vector) / double(k);
 }
 
 // What m rows by `floats` of B take longer where L1 does not keep those: they come from L2, mostly while rows are

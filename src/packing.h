@@ -11,7 +11,7 @@ namespace quern {
 
 // `weights`: the first element of the plain ones, which are at least one channel.
 inline void pack_all(const job& j, const algorithm& a, const void* weights, char* payload, const quern_exec& exec) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const int64_t channels = g.k * g.groups, parts = up(channels, 16);
   // Sixteen channels an item: no two threads write one cache line, but for the edges of panels.
   const quern_args none = {};

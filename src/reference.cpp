@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t item_elements = 1024;
 
-refusal refuse(const quern_problem&, const kernel&) { return {}; }
+refusal refuse(const full_problem&, const kernel&) { return {}; }
 
 int64_t elements(const quern_problem& p) {
   int64_t count = 1;
@@ -19,19 +19,19 @@ int64_t elements(const quern_problem& p) {
   return count;
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel&, const machine&, uint32_t threads) {
+blocking choose_blocks(const full_problem& p, const kernel&, const machine&, uint32_t threads) {
   blocking b = {};
   b.workers = static_cast<uint32_t>(std::clamp<int64_t>(up(elements(p), item_elements), 1, std::max(threads, 1u)));
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel&, const blocking& b, const machine&) {
+cost predict(const full_problem& p, const kernel&, const blocking& b, const machine&) {
   const double flops = direct_flops(p);
   if (p.op == QUERN_REORDER) return {static_cast<double>(elements(p)) * 20 / b.workers, 0};
   return {flops / b.workers, flops};  // about one multiply-add in two nanoseconds
 }
 
-double error_bound(const quern_problem& p) {
+double error_bound(const full_problem& p) {
   if (p.op == QUERN_REORDER) return 0;
   const double k = static_cast<double>(sum_length(p)) + 1;
   return roundoff(p.src.type) + k * 0x1p-53;

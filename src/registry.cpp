@@ -87,8 +87,7 @@ const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 bool solves(const algorithm& a, quern_op op) { return std::find(a.op, a.op + 4, op) != a.op + 4; }
 
 bool pairs(const algorithm& a, const kernel& row, quern_op op) {
-  return row.kind == a.drives && solves(a, op) && (row.op == 0 || row.op == op) &&
-         (!a.transforms || row.winograd);
+  return row.kind == a.drives && solves(a, op) && serves(row, a, op);
 }
 
 }  // namespace quern

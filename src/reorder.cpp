@@ -65,14 +65,14 @@ layout_walk walk_of(const quern_problem& p) {
   return w;
 }
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   return {};
 }
 
 double bytes_of(const quern_problem& p) { return 4.0 * (double(extent(p.src)) + double(extent(p.dst))); }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const layout_walk w = walk_of(p);
   blocking b = {};
   const double elements = double(w.channels) * double(w.pixels) * double(w.lines());
@@ -93,12 +93,12 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking& b, const machine& m) {
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const double bytes = bytes_of(p);
   return overlapped(row, m, b, bytes / (copy_rate(m, bytes) * m.cycle_ns));
 }
 
-double error_bound(const quern_problem&) { return 0; }
+double error_bound(const full_problem&) { return 0; }
 
 // Whether all that a tile writes are whole lines of the cache, written at once.
 bool whole_lines(const layout_walk& w, const kernel& row, const float* dst) {
@@ -142,5 +142,6 @@ void run(const job& j, const execution& e) {
 }  // namespace quern
 
 QUERN_ALGORITHM(reorder, .about = "layout conversion in registers, every element once", .drives = kind::reorder_f32,
-                .op = {QUERN_REORDER}, .accuracy = QUERN_ACCURACY_EXACT, .repeat = QUERN_REPEAT_REF, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .run = run)
+                .op = {QUERN_REORDER}, .accuracy = QUERN_ACCURACY_EXACT, .repeat = QUERN_REPEAT_REF,
+                .refuses_alike = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .error_bound = error_bound, .run = run)

@@ -12,7 +12,8 @@ namespace quern::split_driver {
 constexpr int64_t tile = split_rows, panel = split_columns, depth = split_channels;
 
 // Axes so that a filter along one axis alone is one along rows.
-inline geometry split_geometry(const quern_problem& p) {
+template <class Problem>
+geometry split_geometry(const Problem& p) {
   geometry g = band_geometry(p);
   if (g.filter[1] != 1 || g.filter[2] == 1) return g;
   for (int64_t* of : {g.in, g.out, g.filter, g.stride, g.dilation, g.pad}) std::swap(of[1], of[2]);

@@ -411,7 +411,7 @@ class race {
     return heat(first, count_, 1);
   }
 
-  const quern_problem& p_;
+  const full_problem p_;
   const resolved_wish& w_;
   const quern_budget& budget_;
   const level_row& level_;

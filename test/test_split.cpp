@@ -218,8 +218,9 @@ std::vector<const algorithm*> split_algorithms(quern_op op) {
 }
 
 // As solve() of compare.h, with a row that the library's table need not have; nothing where it is refused.
-solution solve_split(const quern_problem& p, const operands& in, const algorithm& a, const kernel& row,
+solution solve_split(const quern_problem& problem, const operands& in, const algorithm& a, const kernel& row,
                      const way& how = {}) {
+  const full_problem p(problem);
   solution s = {};
   if (a.refuse(p, row)) return s;
   quern_cpu cpu = {};
@@ -362,13 +363,13 @@ TEST(split, packing_in_parts) {
   for (const kernel* row : split_rows_here())
     for (const shape& s : fixed_shapes)
       for (const algorithm* a : split_algorithms(s.op)) {
-        const quern_problem p = completed(problem_of(s, QUERN_NCHW, QUERN_NCHW));
+        const full_problem p(completed(problem_of(s, QUERN_NCHW, QUERN_NCHW)));
         if (a->refuse(p, *row)) continue;
         const operands in = small_integers(p, edge::back, d);
         const blocking b = a->choose_blocks(p, *row, machine_of(quern_cpu{}), 1);
         std::string whole(b.packed_bytes, '\x11'), parts(b.packed_bytes, '\xee');
         a->pack({p, *row, b}, 0, channels_of(p), in.weights.data(), whole.data());
-        const geometry g = geometry_of(p);
+        const geometry& g = geometry_of(p);
         for (int64_t k = channels_of(p) - 1; k >= 0; --k)
           a->pack({p, *row, b}, k, 1, in.weights.data() + k / g.k * g.weights_group + k % g.k * g.weights[0],
                   parts.data());
@@ -433,7 +434,7 @@ TEST(split, errors_stay_within_the_stated_bound_and_the_class) {
           const solution got = solve_split(p, in, *a, *row);
           ASSERT_EQ(got.failure, "");
           double sum = 0;
-          const double bound = a->error_bound(p);
+          const double bound = a->error_bound(full_problem(p));
           for (size_t i = 0; i < want.size(); ++i) {
             const double error = std::fabs(double(got.dst[i]) - want[i]);
             ASSERT_LE(error, bound * size[i]) << kind.name << ", " << a->name << ", " << place(p, i) << "\n" << text(p);

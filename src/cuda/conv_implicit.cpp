@@ -37,9 +37,9 @@ double reach(const geometry& g) {
 
 }  // namespace
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
   if (p.epilogue.residual && g.residual_block != 1)
@@ -76,16 +76,16 @@ int64_t tiles(const geometry& g, const kernel& row, const phase& ph) {
 
 }  // namespace
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
   b.packed_bytes = uint64_t(panels_of(g, row).size()) * sizeof(float);
   b.workers = 1;
   return b;
 }
 
-cost predict(const quern_problem& p, const kernel& row, const blocking&, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
+  const geometry& g = geometry_of(p);
   // A multiprocessor's clocks for a tile: 16 elements of (tap, c), and what comes before and after.  On tensor cores
   // smaller tiles, of which several run at once, are no slower; each number split by itself costs more than they gain.
   const bool tensor = row.kind == kind::tensor_f32;
@@ -113,7 +113,7 @@ cost predict(const quern_problem& p, const kernel& row, const blocking&, const m
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   pack_panels(panels_of(g, j.row), first, count, static_cast<const float*>(weights), reinterpret_cast<float*>(payload));
 }
 
@@ -126,7 +126,7 @@ implicit_axis axis_of(const axis& a) {
 }  // namespace
 
 quern_status launch(const job& j, const launching& l) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const weight_panels panels = panels_of(g, j.row);
   const kernel& row = j.row;
   implicit_f32_table t = {};

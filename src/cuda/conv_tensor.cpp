@@ -5,15 +5,15 @@
 namespace quern {
 namespace {
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   if (const refusal r = refuse_short_sums(p)) return r;
   return implicit_driver::refuse(p, row);
 }
 
 // A product leaves out 2^-22 at most and its parts are rounded by as much; each of six additions to sixteen products
 // truncates them by 2^-23, and the sixteens are added in f32.
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
+double error_bound(const full_problem& p) {
+  const geometry& g = geometry_of(p);
   const double n = (3 * 4 + 6 * 2 + double(g.filter_size()) * double(g.c) / 16 + 2) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }

@@ -63,14 +63,14 @@ bool readable(const geometry& g) {
 int64_t padded(const geometry& g) { return up(g.c * g.groups, 4) * 4; }
 int64_t copied_bytes(const geometry& g) { return g.n * g.in[1] * g.in[2] * padded(g) * int64_t{sizeof(float)}; }
 
-refusal refuse(const quern_problem& p, const kernel& row) {
+refusal refuse(const full_problem& p, const kernel& row) {
   static constexpr const char* h[] = {"window.pad_begin[1]", "inputs before or behind the last window along h",
                                       "window.stride[1]", "reach of the filter along h"};
   static constexpr const char* w[] = {"window.pad_begin[2]", "inputs before or behind the last window along w",
                                       "window.stride[2]", "reach of the filter along w"};
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const refusal r = refuse_short_sums(p)) return r;
-  const geometry g = geometry_of(p);
+  const geometry& g = geometry_of(p);
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
   if (p.epilogue.residual && g.residual_block != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
@@ -97,8 +97,8 @@ refusal refuse(const quern_problem& p, const kernel& row) {
   return {};
 }
 
-blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&, uint32_t) {
-  const geometry g = geometry_of(p);
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
   b.packed_bytes = uint64_t(tma_panels{g, row.nr}.size()) * sizeof(float);
   if (!readable(g)) b.workspace_bytes = uint64_t(up(copied_bytes(g), QUERN_ALIGN) * QUERN_ALIGN);
@@ -108,8 +108,8 @@ blocking choose_blocks(const quern_problem& p, const kernel& row, const machine&
 
 // Clocks of a multiprocessor: for a stage, twelve instructions a group or the bytes from L2, whichever is more, and
 // what waits for them (measured).
-cost predict(const quern_problem& p, const kernel& row, const blocking&, const machine& m) {
-  const geometry g = geometry_of(p);
+cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
+  const geometry& g = geometry_of(p);
   const double groups = row.mr / 64.0, bytes = 128.0 * (row.mr + 2 * row.nr);
   const double waits = groups == 3 ? 1.27 : row.nr == 64 ? 1.34 : 1.19;
   const double stage = std::max(12 * groups * row.nr / 2, bytes / 40) * waits;
@@ -128,14 +128,14 @@ cost predict(const quern_problem& p, const kernel& row, const blocking&, const m
 
 // A product leaves out 2^-22 at most and its parts are rounded by as much; each of the unit's twelve additions to a
 // part of a sum truncates it by 2^-23, and parts are added in f32.
-double error_bound(const quern_problem& p) {
-  const geometry g = geometry_of(p);
+double error_bound(const full_problem& p) {
+  const geometry& g = geometry_of(p);
   const double n = (3 * 4 + 12 * 2 + double(g.filter_size()) * double(up(g.c, chunk)) + 1) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   const tma_panels t = {g, j.row.nr};
   pack_weights(
       g, first, count, static_cast<const float*>(weights),
@@ -193,7 +193,7 @@ quern_status copy_pixels(const launching& l, const geometry& g) {
 }
 
 quern_status launch(const job& j, const launching& l) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   if (!readable(g))
     if (const quern_status s = copy_pixels(l, g)) return s;
   const kernel& row = j.row;

@@ -11,28 +11,28 @@
 namespace quern {
 namespace {
 
-refusal refuse(const quern_problem& p, const kernel&) {
+refusal refuse(const full_problem& p, const kernel&) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   return {};
 }
 
-blocking choose_blocks(const quern_problem&, const kernel&, const machine&, uint32_t) {
+blocking choose_blocks(const full_problem&, const kernel&, const machine&, uint32_t) {
   blocking b = {};
   b.workers = 1;
   return b;
 }
 
 // A thread waits some 500 cycles for every product, and a multiprocessor hides that with 2048 of them.
-cost predict(const quern_problem& p, const kernel&, const blocking&, const machine& m) {
+cost predict(const full_problem& p, const kernel&, const blocking&, const machine& m) {
   const double flops = direct_flops(p);
   const double products_a_ns = 4e-3 * m.gpu.multiprocessors * m.gpu.clock_mhz;
   return {5000 + flops / 2 / products_a_ns, flops};
 }
 
-double error_bound(const quern_problem& p) { return 0x1p-24 + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53; }
+double error_bound(const full_problem& p) { return 0x1p-24 + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53; }
 
 quern_status launch(const job& j, const launching& l) {
-  const geometry g = geometry_of(j.problem);
+  const geometry& g = geometry_of(j.problem);
   reference_cuda r = {};
   r.c = g.c, r.k = g.k, r.channels = g.k * g.groups;
   r.elements = g.n * r.channels * g.out[0] * g.out[1] * g.out[2];
