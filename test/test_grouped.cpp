@@ -2,10 +2,13 @@
 //
 // Grouped convolution: every grouped_f32 row that this CPU runs, alone, exact on small integers for every number
 // of pixels, lines and channels, any border, no byte read or written beside the operands; and problems with few
-// channels a group in every layout, those of planes (NCHW) included, exact, with the bits of all that sum in one chain.
+// channels a group in every layout, those of planes (NCHW) included, exact, with the bits of all that sum in one chain;
+// or, those that transform, with an error of their class.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <string>
@@ -127,6 +130,7 @@ class grouped : public kernel_test {
 };
 
 TEST_P(grouped, is_exact_on_small_integers_between_guard_pages) {
+  if (row().tile) GTEST_SKIP() << "transforms: another contract, which problems try";
   const size_t w = static_cast<size_t>(row().vector), group = static_cast<size_t>(row().group);
   const size_t whole = std::max<size_t>(1, group);  // outputs that a call takes together
   for (size_t m = 1; m <= static_cast<size_t>(row().mr); ++m)
@@ -170,6 +174,13 @@ quern_problem few_channels_a_group(dice& d) {
       s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 1);
       if (s.op == QUERN_CONV_TRANSPOSED) s.output_padding[i] = d.from(0, s.stride[i] - 1);
     }
+    if (d.one_in(4)) {  // what the transforms take
+      s.c = s.k = d.one_in(2) ? 4 : 8;
+      s.image[0] = s.filter[0] = s.stride[0] = s.dilation[0] = 1, s.begin[0] = s.end[0] = 0;
+      s.image[2] = d.one_in(6) ? d.from(50, 120) : s.image[2];
+      for (int i = 1; i < 3; ++i) s.filter[i] = 3, s.stride[i] = s.dilation[i] = 1;
+      std::fill_n(s.output_padding, 3, 0);
+    }
     const quern_layout src = d.of(all_layouts);
     quern_problem p = problem_of(s, src, d.one_in(3) ? d.of(all_layouts) : src);
     p.weights.layout = d.of(layouts);
@@ -196,11 +207,15 @@ TEST(grouped_problems, are_exact_in_every_layout) {
                    std::equal(p.dst.stride, p.dst.stride + 5, p.residual.stride);
     const operands in = small_integers(p, how.side, d);
     const solution want = expected(p, in);
-    for (const char* algorithm : {"conv_grouped", "conv_grouped_planes"})
+    // The transforms round; a wrong index is off by one and more.
+    const float loose = 2e-5f * 16 * static_cast<float>(sum_length(p) + 4) * (p.epilogue.scale ? 16 : 4);
+    for (const char* algorithm : {"conv_grouped", "conv_grouped_planes", "conv_grouped_winograd"})
       for (const quern_candidate& c : all_candidates(p, algorithm)) {
         if (c.verdict > QUERN_USABLE) continue;
         ++solved[c.kernel];
-        ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how)));
+        const float allowed = c.accuracy == QUERN_ACCURACY_F32 ? 0 : loose;
+        ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how),
+                          [allowed](float a, float b, size_t) { return std::fabs(a - b) <= allowed; }));
       }
   }
   // However many kernels a build has, none goes without problems.
@@ -219,6 +234,34 @@ TEST(grouped_problems, have_the_bits_of_all_other_chains) {
     for (const quern_candidate& c : list)
       ASSERT_TRUE(agree_in_bits(p, first, solve(p, in, c.algorithm, c.kernel))) << c.algorithm << " " << c.kernel;
   }
+}
+
+// F32_FAST: at most four times the error of a chain of multiply-adds on the same data.
+TEST(grouped_problems, winograd_keeps_to_its_class) {
+  dice d(3);
+  for (const quern_layout layout : {QUERN_NHWC, QUERN_NCHW})
+    for (const int64_t c : {4, 8})
+      for (const bool positive : {false, true}) {
+        const shape s = {.c = c, .k = c, .groups = 8, .image = {1, 29, 61}, .filter = {1, 3, 3}};
+        const quern_problem p = completed(problem_of(s, layout, layout));
+        const operands in(
+            p, edge::back, [&] { return d.uniform(positive ? 0 : -1, 1); }, [] { return 0.0f; });
+        const solution want = expected(p, in);
+        const auto error = [&](const char* algorithm, const char* kernel) {
+          const solution got = solve(p, in, algorithm, kernel);
+          EXPECT_EQ(got.failure, "");
+          double above = 0, below = 0;
+          for (size_t i = 0; i < want.dst.size(); ++i)
+            above += std::pow(double(got.dst[i]) - double(want.dst[i]), 2), below += std::pow(double(want.dst[i]), 2);
+          return std::sqrt(above / below);
+        };
+        const quern_candidate first = chained_candidates(p)[0];
+        const double chain = error(first.algorithm, first.kernel);
+        for (const quern_candidate& candidate : usable_candidates(p))
+          if (strncmp(candidate.algorithm, "conv_grouped", 12) == 0 && candidate.accuracy == QUERN_ACCURACY_F32_FAST) {
+            EXPECT_LE(error(candidate.algorithm, candidate.kernel), 4 * chain) << candidate.kernel << ", c " << c;
+          }
+      }
 }
 
 }  // namespace

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+//
+// Grouped convolution with few channels a group, 3x3 at stride 1, for NHWC and blocked layouts: Winograd's F(m, 3) down
+// the lines, summed along x in registers.
+//
+//   item = image, band of strips of m lines, run of vectors of output channels    one task of the parallel_for
+//     for strip: for mr pixels of it
+//       for vector of channels                                                    of several groups
+//         row.grouped                                                             as grouped_winograd_f32.h has it
+#include <array>
+
+#include "conv_winograd.h"
+#include "driver.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+using form = winograd_driver::of<4, 3>;
+
+enum word { bands, block_vectors, blocks };
+
+constexpr int64_t taps = 3;
+
+refusal refuse(const full_problem& p, const kernel& row) {
+  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
+  if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
+  if (const int64_t c = p.src.size[1] / p.groups; c != row.group)
+    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, row.group};
+  if (const int64_t k = p.dst.size[1] / p.groups; k != row.group)
+    return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, row.group};
+  const quern_window& w = p.window;
+  if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
+  if (w.filter[1] != taps) return {QUERN_REASON_SHAPE, "window.filter[1]", w.filter[1], taps};
+  if (w.filter[2] != taps) return {QUERN_REASON_SHAPE, "window.filter[2]", w.filter[2], taps};
+  static constexpr const char* stride[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
+  for (int i = 0; i < 3; ++i)
+    if (w.stride[i] != 1 && (p.dst.size[2 + i] > 1 || p.op != QUERN_CONV)) return {QUERN_REASON_SHAPE, stride[i], w.stride[i], 1};
+  if (w.dilation[1] != 1) return {QUERN_REASON_SHAPE, "window.dilation[1]", w.dilation[1], 1};
+  if (w.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", w.dilation[2], 1};
+  // Channels side by side, or halves of a vector of them.
+  const auto takes = [&](const quern_tensor& t) {
+    const int64_t block = block_of(t.layout);
+    return block == 1 ? t.stride[1] == 1 : block >= row.vector / 2;
+  };
+  if (!takes(p.src)) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
+  if (!takes(p.dst)) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NHWC};
+  if (p.epilogue.residual && !takes(p.residual))
+    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NHWC};
+  return {};
+}
+
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
+  const int64_t vectors = up(g.groups * g.k, row.vector), points = row.tile + taps - 1;
+  blocking b = {};
+  b.packed_bytes = uint64_t(vectors * row.group * points * taps * row.vector) * sizeof(float);
+  const double strips = double(up(g.out[1], row.tile)), pieces = double(up(g.out[2], row.mr));
+  // A pixel: products and channels spread, both ways of the transform and the epilogue.  A call begins with two pixels
+  // that are not all of any output.
+  const double pixel = double(points * row.group) * (taps + 0.75) + 24;
+  b.cycles = pace(row, m) * double(g.n * g.out[0] * vectors) * strips *
+             (0.5 * pixel * (double(g.out[2]) + 2 * (pieces - 1)) + 60 * pieces);
+  b.workers = useful_workers(m, b.cycles, threads);
+  const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1, images = std::max<int64_t>(1, g.n * g.out[0]);
+  b.word[bands] = std::clamp<int64_t>(up(wanted, images), 1, std::max<int64_t>(1, int64_t(strips)));
+  b.word[block_vectors] = std::max<int64_t>(1, vectors / std::max<int64_t>(1, wanted / (images * b.word[bands])));
+  b.word[blocks] = up(vectors, b.word[block_vectors]);
+  return b;
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
+  const operand_bytes o(g, b.packed_bytes);
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
+}
+
+double error_bound(const full_problem& p) { return form::error_bound(p); }
+
+// [vector][c][point][s][output]
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry& g = geometry_of(j.problem);
+  const phase ph = phase_of(g, 0);
+  const int64_t width = j.row.vector, points = j.row.tile + taps - 1, base = weight_offset(g, first);
+  const int64_t floats = g.c * points * taps * width;
+  const double(&matrix)[most_points][most_taps] = form::matrices.g;
+  for (int64_t k = first; k < first + count; ++k) {
+    const float* w = static_cast<const float*>(weights) + (weight_offset(g, k) - base) +
+                     ph.h.filter_begin * g.weights[3] + ph.w.filter_begin * g.weights[4];
+    float* to = reinterpret_cast<float*>(payload) + k / width * floats + k % width;
+    for (int64_t c = 0; c < g.c; ++c)
+      for (int64_t i = 0; i < points; ++i)
+        for (int64_t s = 0; s < taps; ++s, to += width) {
+          double sum = 0;
+          for (int64_t r = 0; r < taps; ++r)
+            sum += matrix[i][r] * double(w[c * g.weights[1] + r * ph.h.filter_step * g.weights[3] +
+                                           s * ph.w.filter_step * g.weights[4]]);
+          *to = float(sum);
+          if (k + 1 == g.groups * g.k) std::fill(to + 1, to + width - k % width, 0.0f);
+        }
+  }
+}
+
+void run(const job& j, const execution& e) {
+  const geometry& g = geometry_of(j.problem);
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const phase ph = phase_of(g, 0);
+  const int64_t* word = j.blocks.word;
+  const int64_t width = j.row.vector, half = width / 2, channels = g.groups * g.k, lines = j.row.tile,
+                points = lines + taps - 1, strips = up(g.out[1], lines);
+  for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char*) {
+    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
+                  d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
+    const range all = part(strips, band, word[bands]);
+    const int64_t last = std::min(channels, (block + 1) * word[block_vectors] * width);
+    const int64_t z = ph.d.in_begin + d * ph.d.in_step;
+    const bool inside_z = z >= 0 && z < g.in[0];
+
+    std::array<grouped_row, most_points> rows;
+    uint32_t on_image[2];
+    grouped_f32 call = {};
+    call.row = rows.data(), call.rows = size_t(points);
+    call.channels = size_t(g.c), call.run = size_t(half);
+    call.src_pixel = g.src[4];
+    call.out.ldc = size_t(g.dst[4]), call.out.ldr = size_t(g.residual[4]);
+    call.out.epilogue = &epilogue;
+    call.dst_line = g.dst[3], call.residual_line = g.residual[3];
+    const cut pieces(g.out[2], j.row.mr);
+    for (int64_t strip = all.begin; strip < all.end; ++strip)
+      for (int64_t piece = 0; piece < pieces.tiles; ++piece) {
+        const int64_t y = strip * lines, x = pieces.begin(piece);
+        const int64_t top = ph.h.in_begin + y, left = ph.w.in_begin + x;
+        call.m = size_t(pieces.rows(piece));
+        call.lines = size_t(std::min(lines, g.out[1] - y));
+        uint64_t bits = 0;
+        for (int64_t i = 0; i < int64_t(call.m) + taps - 1; ++i)
+          bits |= uint64_t{left + i >= 0 && left + i < g.in[2]} << i;
+        on_image[0] = uint32_t(bits), on_image[1] = uint32_t(bits >> 32);
+        for (int64_t i = 0; i < points; ++i)
+          rows[size_t(i)] = {z * g.src[2] + (top + i) * g.src[3], 0,
+                             inside_z && top + i >= 0 && top + i < g.in[1] ? on_image : nullptr};
+        const auto place = [&](const int64_t* stride) {
+          return n * stride[0] + d * stride[2] + y * stride[3] + x * stride[4];
+        };
+        for (int64_t channel = block * word[block_vectors] * width; channel < last; channel += width) {
+          call.n = size_t(std::min(width, channels - channel));
+          // Where there is no second half, its place may lie beyond the tensor.
+          const bool second = int64_t(call.n) > half;
+          const int64_t src = g.src_channel(channel), dst = g.dst_channel(channel);
+          call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + left * g.src[4] + src;
+          call.src_run = second ? g.src_channel(channel + half) - src : half;
+          call.weights = reinterpret_cast<const float*>(e.packed) + channel * g.c * points * taps;
+          call.out.channel = size_t(channel);
+          call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + dst;
+          call.dst_half = second ? g.dst_channel(channel + half) - dst : half;
+          if (epilogue.residual) {
+            const int64_t residual = g.residual_channel(channel);
+            call.out.residual = static_cast<const float*>(e.args.residual) + place(g.residual) + residual;
+            call.residual_half = second ? g.residual_channel(channel + half) - residual : half;
+          }
+          j.row.grouped(call);
+        }
+      }
+  });
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_grouped_winograd, .about = "few channels a group, 3x3: Winograd down the lines, in registers",
+                .drives = kind::grouped_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
+                .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .transforms = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .run = run)
