@@ -33,7 +33,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const phase ph = phase_of(g, 0);
   const cut tiles(ph.w.out_count, row.mr);
   const double m = double(tiles.count) / double(std::max<int64_t>(1, tiles.tiles));
-  const double k = double(ph.taps()) * double(g.c);
+  const double k = double(g.taps()) / double(g.phases()) * double(g.c);
   const double calls = double(ph.d.out_count) * double(ph.h.out_count) * double(tiles.tiles);
   // The list, and pixels of one channel after the other: a line of the cache serves few of them.
   const auto tile = [&](double n) { return tile_cycles(row, on, m, n, k) + (6 + m / 2) * k + 0.7 * m * n + 60; };

@@ -126,7 +126,7 @@ inline double tile_cycles(const kernel& row, const machine& on, double m, double
 // What every product of the formula takes in vectors of this row, filled along the pixels, or along the channels of a
 // group.  Predictions estimate what falls on borders: they may be a little less.
 inline double least_by_pixels(const full_problem& p, const kernel& row, const machine& on) {
-  return 0.8 * pace(row, on) * p.products / (2 * row.vector);
+  return 0.9 * pace(row, on) * p.products / (2 * row.vector);
 }
 inline double least_by_channels(const full_problem& p, const kernel& row, const machine& on) {
   const int64_t k = std::max<int64_t>(p.g.k, 1);

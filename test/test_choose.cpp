@@ -6,6 +6,7 @@
 #include <set>
 
 #include "candidates.h"
+#include "fuzz.h"
 #include "machine.h"
 #include "registry.h"
 
@@ -112,6 +113,46 @@ TEST(Choose, KnownChoices) {
 }
 
 // The widest instructions that the CPU has, whatever its caches; none that it lacks.
+// A plan does not ask all candidates for their cost: it finds the same one as a query for all of them.
+TEST(Choose, WhoIsNotAskedCouldNotWin) {
+  using test::dice, test::shape, test::completed;
+  dice d(1);
+  std::set<std::string> chosen;
+  for (int i = 0; i < (test::emulated ? 500 : 5000); ++i) {
+    shape s = {.op = d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
+    const auto size = [&](int64_t most) { return d.one_in(2) ? d.from(1, most) : int64_t{1} << d.from(0, 9); };
+    s.n = d.one_in(3) ? d.from(1, 9) : 1;
+    if (d.one_in(4))
+      s.groups = size(300), s.c = d.one_in(2) ? 1 : d.from(1, 32), s.k = d.one_in(2) ? s.c : d.from(1, 32);
+    else
+      s.c = size(512), s.k = size(512);
+    for (int axis = d.one_in(8) ? 0 : d.one_in(8) ? 2 : 1; axis < 3; ++axis) {
+      s.filter[axis] = d.one_in(2) ? 3 : d.from(1, 7);
+      s.stride[axis] = d.one_in(3) ? d.from(1, 4) : 1, s.dilation[axis] = d.one_in(6) ? d.from(1, 3) : 1;
+      const int64_t reach = (s.filter[axis] - 1) * s.dilation[axis];
+      s.image[axis] = std::max(size(100), reach + 1);
+      s.begin[axis] = d.from(0, reach), s.end[axis] = d.from(0, reach);
+      if (s.op == QUERN_CONV_TRANSPOSED) s.begin[axis] /= 2, s.end[axis] /= 2;
+    }
+    quern_problem p = test::problem_of(s, d.of(test::all_layouts), d.of(test::all_layouts));
+    if (d.one_in(20)) p.src.layout = p.dst.layout = QUERN_ANY;
+    p.accuracy = d.one_in(2) ? QUERN_ACCURACY_F32_FAST : QUERN_ACCURACY_F32;
+    const uint64_t isas[] = {lowest_isa, all_isas, all_isas | amx};
+    const quern_cpu cpu = d.one_in(2) ? cpu_of(d.of(isas)) : cpu_of(d.of(isas), 4, 64, 256);
+    quern_wish wish = wish_of(d.one_in(2) ? 1 : 8);
+    wish.cpu = &cpu;
+    SCOPED_TRACE(text_of(completed(p)));
+    quern_plan plan;
+    quern_error error = {};
+    ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
+    const std::vector<quern_candidate> all = candidates(p, wish);
+    EXPECT_EQ(plan.predicted_ns, all[0].predicted_ns)
+        << plan.algorithm << " " << plan.kernel << " beside " << all[0].algorithm << " " << all[0].kernel;
+    chosen.insert(plan.algorithm);
+  }
+  EXPECT_GE(chosen.size(), 5u);
+}
+
 TEST(Choose, FollowsTheIsa) {
   const uint64_t caches[][3] = {{0, 0, 0}, {32, 256, 0}, {32, 512, 16 << 10}, {48, 2048, 105 << 10}, {64, 65536, 1}};
   for (const quern_problem& p : problems())
