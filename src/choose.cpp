@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <new>
 
 #include "candidate.h"
 #include "cuda_device.h"
@@ -145,7 +146,8 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
     o.why = {QUERN_REASON_ISA, "gpu.capability", w.machine.gpu.capability, row.capability};
     return;
   }
-  if ((o.why = a.refuse(p, row))) return;
+  // Made where it stays: a copy would wait for what has just been written, half of what all else here takes.
+  if (*new (&o.why) refusal(a.refuse(p, row))) return;
   if (a.accuracy > p.accuracy) {
     o.why = {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, a.accuracy};
     return;
@@ -163,7 +165,7 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
       return;
     }
 #endif
-  o.blocks = a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads));
+  new (&o.blocks) blocking(a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads)));
   const uint64_t limit = workspace_limit(w);
   if (exceeds(o.blocks, limit)) {
     // Fewer threads need less.
@@ -174,7 +176,7 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
       return;
     }
   }
-  o.cost = a.predict(p, row, o.blocks, w.machine);
+  new (&o.cost) cost(a.predict(p, row, o.blocks, w.machine));
   o.verdict = QUERN_USABLE;
 }
 
