@@ -86,7 +86,9 @@ const choice choices[] = {
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f43", nullptr},
     {"nchw mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f43", nullptr},
     {"nc4hw4 mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f43", nullptr},
+#if defined(__aarch64__)  // 4x8, all that 32-bit ARM has, is no faster than dot products
     {"nhwc mb1ic64ih56oc8oh55kh4ph1", neon, "conv_direct", "gemm_f32_8x8_neon"},
+#endif
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", neon, "conv_dot", nullptr},
     {"nhwc g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise", nullptr},
     {"nchw g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise_planar", nullptr},
