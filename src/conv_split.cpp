@@ -19,7 +19,6 @@
 #include "split_weights.h"
 
 namespace quern::split_driver {
-
 namespace {
 
 // What the loops of an item share.

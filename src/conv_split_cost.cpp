@@ -9,6 +9,9 @@
 namespace quern::split_driver {
 namespace {
 
+// Of parts, for one of f32.
+constexpr int products_of(int parts) { return parts == 3 ? 6 : 3; }
+
 // Cycles of a product with so many rows of pixels: of real data a fifth more than of zeros (Sapphire Rapids).
 double product_cycles(double rows) { return 1.2 * std::max(9.4, 4.5 + 0.745 * rows); }
 
@@ -20,7 +23,6 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
   double cycles = 0;
   const packed_steps steps = {g, parts};
   const int64_t phases = std::min<int64_t>(g.phases(), 64);
-  const double products = parts == 3 ? 6 : 3;
   for (int64_t f = 0; f < phases; ++f) {
     const phase ph = phase_of(g, f);
     const band_axis h(ph.h), w(ph.w);
@@ -28,7 +30,8 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
     const double items =
         double(ph.d.out_count) * double(ph.h.out_count) / double(std::max<int64_t>(1, lines)) * double(b.word[columns]);
     const band_tiles tiles(b.word[flat], lines, width, w.places(width));
-    cycles += items * cycles_of(tiles) * products * double(ph.taps() * steps.blocks()) * double(steps.halves());
+    cycles +=
+        items * cycles_of(tiles) * products_of(parts) * double(ph.taps() * steps.blocks()) * double(steps.halves());
     // Around a block: sums zeroed and stored, and the unit drained.
     const double block_count = items * double(up(tiles.count, 2)) * double(steps.count());
     cycles += block_count * 250;
@@ -127,7 +130,7 @@ cost predict(const full_problem& p, const kernel&, const blocking& b, const mach
   // The unit hides less than multiply-adds do.
   const double cycles = std::max(compute, traffic) + 0.4 * std::min(compute, traffic);
   const packed_steps steps = {g, parts};
-  return {shared_ns(m, cycles, b.workers), 2.0 * (parts == 3 ? 6 : 3) * double(steps.taps * steps.blocks() * depth) *
+  return {shared_ns(m, cycles, b.workers), 2.0 * products_of(parts) * double(steps.taps * steps.blocks() * depth) *
                                                double(steps.halves() * tile) * double(g.out[0] * g.out[1] * g.out[2]) *
                                                double(g.n * g.groups) / double(std::max<int64_t>(1, g.phases()))};
 }
@@ -138,7 +141,7 @@ double error_bound(const full_problem& p, int parts) {
   const geometry& g = geometry_of(p);
   const double steps = double(g.filter_size()) * std::ceil(double(g.c) / depth);
   const double left_out = parts == 3 ? 0x1.1p-22 : 0x1.9p-15;
-  const double n = (17 + (parts == 3 ? 6 : 3) * steps) * 0x1p-24;
+  const double n = (17 + products_of(parts) * steps) * 0x1p-24;
   return n < 0.5 ? left_out + 1.02 * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
