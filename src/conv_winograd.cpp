@@ -370,22 +370,31 @@ void multiply(const work& w, int64_t first, int64_t last) {
                         .each = {t.my, t.mx},
                         .apart = {t.step[0], t.step[1]}},
                        first, last, calls);
+  // Weights are wanted in the order in which they lie: while a panel is multiplied, each of its tiles fetches its share
+  // of the next one.  All at once, as the first tile of a panel would ask for them, memory cannot bring them.
+  const float* const packed = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, 0);
+  const auto panel_at = [&](int64_t point, int64_t before, int64_t k) {
+    return packed + (panels.phase(0, before) + panels.panel((w.channel + k) / row.nr, t.parts_at(point)));
+  };
   for (int64_t point = 0, before = 0; point < t.points(); before += int64_t(call.taps), ++point) {
     const int64_t parts_x = t.parts_at(1, point % t.ax);
     call.taps = static_cast<size_t>(t.parts_at(point));
     for (int64_t k = 0; k < w.channels; k += row.nr) {
-      const int64_t panel = (w.channel + k) / row.nr;
       // Whole vectors: the weights of the missing channels are zeros.
-      call.n = call.ldb = panels.width(panel);
+      call.n = call.ldb = panels.width((w.channel + k) / row.nr);
       for (int64_t i = 0; i < int64_t(call.taps); ++i)
         taps[i] = {(i / parts_x * t.parts[1] + i % parts_x) * w.s.v, i * g.c * int64_t(call.ldb)};
-      call.b = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, before) +
-               panels.panel(panel, int64_t(call.taps));
+      call.b = panel_at(point, before, k);
+      const float* const next = k + row.nr < w.channels    ? panel_at(point, before, k + row.nr)
+                                : point + 1 < t.points() ? panel_at(point + 1, before + int64_t(call.taps), 0)
+                                                         : panel_at(0, 0, 0);
+      call.pace = size_t(up(int64_t(call.ldb), rows.tiles));
       for (int64_t i = 0; i < rows.tiles; ++i) {
         if (ahead) sources(), destinations();
         call.m = rows.rows(i);
         call.a = w.v + point * w.s.parts * w.s.v + rows.begin(i) * w.s.v_row;
         call.out.c = w.m + point * w.s.m + rows.begin(i) * w.s.m_row + k;
+        call.ahead = next + i * int64_t(call.pace * call.taps * call.k);
         row.gemm(call);
       }
     }

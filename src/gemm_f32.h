@@ -41,6 +41,8 @@ void tile(const gemm_f32& g) {
     // asm hides how they relate, or the compiler makes a register for every row and spills.
     size_t s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
     const size_t ldb = call->ldb * sizeof(float);
+    const char* ahead = reinterpret_cast<const char*>(call->ahead);
+    const size_t pace = ahead ? call->pace * sizeof(float) : ldb;
     __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
     for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
       // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
@@ -52,7 +54,7 @@ void tile(const gemm_f32& g) {
       // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
       // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
       // planes apart: so far ahead there is nothing but misses of the TLB.
-      const char* ahead = call->ldb > NV * W ? b : b + 8192 / (sizeof(float) * NV * W) * ldb;
+      if (!call->ahead) ahead = call->ldb > NV * W ? b : b + 8192 / (sizeof(float) * NV * W) * ldb;
       for (size_t k = call->k; k != 0; --k) {
         __asm__("" : "+r"(a0), "+r"(a7), "+r"(b), "+r"(ahead));
         V vb[NV];
@@ -68,7 +70,7 @@ void tile(const gemm_f32& g) {
           const V va = V::set1(*reinterpret_cast<const float*>(from));
           QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
         }
-        a0 += sizeof(float), a7 += sizeof(float), b += ldb, ahead += ldb;
+        a0 += sizeof(float), a7 += sizeof(float), b += ldb, ahead += pace;
       }
     }
     __asm__("" : "+r"(call));

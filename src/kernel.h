@@ -87,7 +87,9 @@ struct gemm_f32 {
   size_t lda;
   const float* b;
   size_t ldb;
-  bool accumulate;  // start from C instead of from zero
+  bool accumulate;     // start from C instead of from zero
+  const float* ahead;  // a hint: what to fetch meanwhile, so many elements on a step of k; NULL: B itself
+  size_t pace;
   output_f32 out;
 };
 
