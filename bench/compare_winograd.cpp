@@ -69,6 +69,7 @@ class whole_image {
     quern::winograd_input_f32 in = {};
     in.n = size_t(g_.c), in.src = src, in.matrix = size_t(tiling_.tiles * g_.c);
     in.row = g_.src[3], in.column = g_.src[4];
+    in.points[0] = in.points[1] = int(tiling_.ax);
     for (int64_t i = 0; i < tiling_.tiles; ++i) {
       const driver::place at(tiling_, i);
       const int64_t y = tiling_.y.in_begin + at.output(tiling_, 0, form_.m),

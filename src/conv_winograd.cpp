@@ -22,7 +22,7 @@
 namespace quern::winograd_driver {
 namespace {
 
-enum word { tile_groups, block_panels, blocks, fetch_ahead };
+enum word { tile_groups, block_panels, blocks, image_ahead, weights_ahead };
 
 const kernel& transforms_of(const form& f, const kernel& row) {
   const kernel* found = row.winograd->rows;
@@ -51,14 +51,23 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
   const cut groups(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups]));
   const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
-  const cut rows(std::max<int64_t>(groups.height, 1), row.mr);
-  const double m = tiles / double(rows.tiles);
   const double depth = double(g.c * t.products()) / double(t.points());
-  double group =
-      double(panels) * (tile_cycles(row, on, m, row.nr, depth) + refill_cycles(row, on, m, depth * (m + row.nr)));
-  if (tail)
-    group += tile_cycles(row, on, m, double(tail), depth) + refill_cycles(row, on, m, depth * (m + double(tail)));
-  group *= double(t.points() * rows.tiles);
+  // The products of one point: all panels by so many tiles.
+  const auto multiply = [&](double taking_part) {
+    const double row_tiles = std::max(1.0, std::ceil(taking_part / row.mr)), m = taking_part / row_tiles;
+    const auto panel = [&](double n) {
+      return tile_cycles(row, on, m, n, depth) + refill_cycles(row, on, m, depth * (m + n));
+    };
+    return row_tiles * (double(panels) * panel(row.nr) + (tail ? panel(double(tail)) : 0));
+  };
+  // Of the last tiles of an axis some leave points out.
+  double group = 0;
+  for (const bool y : {false, true})
+    for (const bool x : {false, true}) {
+      const auto share = [&](int i, bool out) { return out ? 1 - 1 / double(std::max<int64_t>(t.count[i], 1)) : 1; };
+      const int64_t points = (y ? t.ay - t.few[0] : t.few[0]) * (x ? t.ax - t.few[1] : t.few[1]);
+      if (points) group += double(points) * multiply(tiles * share(0, y) * share(1, x));
+    }
   // Stores bound that, so narrow vectors win nothing; and a call waits for the first lines of its tile.
   const double in = 0.18 * row.vector + (source_run(g, row) ? 0 : 0.15 * row.vector),
                out = 0.25 * row.vector + (destination_run(p, g, row) ? 0 : 0.12 * row.vector), call = 55;
@@ -110,9 +119,10 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                 one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8;
-  b.word[fetch_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
+  b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
+  b.word[weights_ahead] = !resident;
   const int64_t room = resident ? l2 * 3 / 4 - weights : 4 * l2, least = up(12, row.mr) * row.mr;
-  const int64_t largest = resident && b.word[fetch_ahead] ? least : std::max(least, up(25, row.mr) * row.mr);
+  const int64_t largest = resident && b.word[image_ahead] ? least : std::max(least, up(25, row.mr) * row.mr);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
   int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
   b.word[tile_groups] = parts, b.word[blocks] = 1;
@@ -142,8 +152,7 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  const double streamed =
-      double(b.packed_bytes) > double(m.l2) * 5 / 8 ? double(b.packed_bytes) * double(b.word[tile_groups]) : 0;
+  const double streamed = b.word[weights_ahead] ? double(b.packed_bytes) * double(b.word[tile_groups]) : 0;
   // The products wait for weights, transforms for pieces of the image, planes for twice as many.
   const double piece = through_buffer(p, g, row) ? 4 : 2;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
@@ -211,6 +220,7 @@ struct work {
   const kernel& transforms;
   const epilogue_f32& epilogue;
   const sizes& s;
+  const tile_rows& rows;
   int64_t group, channel, channels;  // output channels of the block, counted in the group
   float *v, *m, *buffer;
 };
@@ -222,6 +232,7 @@ int64_t line_of(const tiling& t, const place& at, int64_t index, int64_t end) {
 
 void transform_input(const work& w, int64_t first, int64_t last) {
   const tiling& t = w.t;
+  tile_rows rows = w.rows;
   const geometry& g = t.g;
   const int64_t run = source_run(g, w.j.row), channel = w.group * g.c;
   const float* src = static_cast<const float*>(w.e.args.src);
@@ -232,21 +243,29 @@ void transform_input(const work& w, int64_t first, int64_t last) {
     const int64_t z = ph.d.in_begin + at.d * ph.d.in_step;
     const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
     const int64_t image = at.n * g.src[0] + z * g.src[2];
+    // Of each tile of the line.
+    int64_t at_row[buffer_tiles];
+    int points[buffer_tiles];
+    place tile = at;
+    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile), points[i] = tile.points(t, 1);
+    const auto below = [](int n) { return (1u << n) - 1; };
     for (int64_t part = 0; part < w.s.parts; ++part) {
       const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + part / t.parts[1],
                     x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + part % t.parts[1];
-      float* const v = w.v + part * w.s.v + (index - first) * w.s.v_row;
+      float* const v = w.v + part * w.s.v;
       winograd_input_f32 call = {};
-      call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) : 0;
+      call.points[0] = at.points(t, 0);
+      call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) & below(call.points[0]) : 0;
       call.matrix = w.s.parts * w.s.v;
       if (run) {
-        call.columns = on_image(t.x, x, t.apart[1], t.ax);
+        call.points[1] = points[0];
+        call.columns = on_image(t.x, x, t.apart[1], t.ax) & below(points[0]);
         call.src = src;
         call.row = t.apart[0] * t.src[0], call.column = t.apart[1] * t.src[1];
         for (int64_t c = 0; c < g.c; c += run) {
           call.n = std::min(run, g.c - c);
           call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
-          call.v = v + c;
+          call.v = v + at_row[0] * w.s.v_row + c;
           w.transforms.winograd_input[t.square](call);
         }
         continue;
@@ -270,9 +289,10 @@ void transform_input(const work& w, int64_t first, int64_t last) {
         call.src = w.buffer;
         call.row = columns * buffer_channels, call.column = buffer_channels;
         for (int64_t i = 0; i < line; ++i) {
-          call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax);
+          call.points[1] = points[i];
+          call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax) & below(points[i]);
           call.origin = i * t.mx * buffer_channels;
-          call.v = v + i * w.s.v_row + c;
+          call.v = v + at_row[i] * w.s.v_row + c;
           w.transforms.winograd_input[t.square](call);
         }
       }
@@ -324,21 +344,21 @@ class fetcher {
 };
 
 void multiply(const work& w, int64_t first, int64_t last) {
-  const int64_t tiles = last - first;
   const kernel& row = w.j.row;
   const geometry& g = w.t.g;
   const weight_panels panels = {g, row.nr, row.vector, w.t.products()};
   gemm_tap taps[4];
-  const cut rows(tiles, row.mr);
   gemm_f32 call = {};
   call.k = g.c, call.tap = taps;
   call.lda = w.s.v_row;
   call.out.ldc = w.s.m_row;
   const tiling& t = w.t;
-  const int64_t calls = t.points() * up(w.channels, row.nr) * rows.tiles;
+  int64_t calls = 0;
+  for (int64_t point = 0; point < t.points(); ++point)
+    calls += up(w.channels, row.nr) * up(w.rows.of(point).count(), row.mr);
   const phase ph = phase_of(g, 0);
   const quern_args& args = w.e.args;
-  const bool ahead = w.j.blocks.word[fetch_ahead];
+  const bool ahead = w.j.blocks.word[image_ahead];
   fetcher sources(t,
                   {.base = static_cast<const float*>(args.src),
                    .image = g.src[0],
@@ -353,7 +373,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
                    .step = {t.y.in_step, t.x.in_step},
                    .each = {t.my * t.parts[0], t.mx * t.parts[1]},
                    .apart = {t.step[0], t.step[1]}},
-                  std::min(last, t.tiles - tiles), std::min(t.tiles, last + tiles), calls);
+                  std::min(last, t.tiles - (last - first)), std::min(t.tiles, last + (last - first)), calls);
   const int64_t channel = w.group * g.k + w.channel;
   fetcher destinations(t,
                        {.base = static_cast<const float*>(args.dst),
@@ -370,32 +390,40 @@ void multiply(const work& w, int64_t first, int64_t last) {
                         .each = {t.my, t.mx},
                         .apart = {t.step[0], t.step[1]}},
                        first, last, calls);
-  // Weights are wanted in the order in which they lie: while a panel is multiplied, each of its tiles fetches its share
-  // of the next one.  All at once, as the first tile of a panel would ask for them, memory cannot bring them.
-  const float* const packed = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, 0);
+  // Weights that come from afar are wanted at a steady pace: each tile of a panel fetches its share of the next one.
+  // The first one of a panel would ask for more than memory brings, and the others for nothing.
+  const float* const packed = reinterpret_cast<const float*>(w.e.packed);
   const auto panel_at = [&](int64_t point, int64_t before, int64_t k) {
-    return packed + (panels.phase(0, before) + panels.panel((w.channel + k) / row.nr, t.parts_at(point)));
+    return packed + (panels.phase(w.group, before) + panels.panel((w.channel + k) / row.nr, t.parts_at(point)));
   };
   for (int64_t point = 0, before = 0; point < t.points(); before += int64_t(call.taps), ++point) {
     const int64_t parts_x = t.parts_at(1, point % t.ax);
     call.taps = static_cast<size_t>(t.parts_at(point));
+    const range of = w.rows.of(point);
+    const cut rows(of.count(), row.mr);
+    float* const m = w.m + point * w.s.m;
+    // What a tile leaves out is no part of its outputs.
+    std::fill(m, m + of.begin * w.s.m_row, 0.0f);
+    std::fill(m + of.end * w.s.m_row, m + (last - first) * w.s.m_row, 0.0f);
     for (int64_t k = 0; k < w.channels; k += row.nr) {
       // Whole vectors: the weights of the missing channels are zeros.
       call.n = call.ldb = panels.width((w.channel + k) / row.nr);
       for (int64_t i = 0; i < int64_t(call.taps); ++i)
         taps[i] = {(i / parts_x * t.parts[1] + i % parts_x) * w.s.v, i * g.c * int64_t(call.ldb)};
       call.b = panel_at(point, before, k);
-      const float* const next = k + row.nr < w.channels    ? panel_at(point, before, k + row.nr)
-                                : point + 1 < t.points() ? panel_at(point + 1, before + int64_t(call.taps), 0)
-                                                         : panel_at(0, 0, 0);
-      call.pace = size_t(up(int64_t(call.ldb), rows.tiles));
+      if (w.j.blocks.word[weights_ahead])
+        call.ahead = k + row.nr < w.channels  ? panel_at(point, before, k + row.nr)
+                     : point + 1 < t.points() ? panel_at(point + 1, before + int64_t(call.taps), 0)
+                                              : panel_at(0, 0, 0);
+      call.pace = size_t(up(int64_t(call.ldb), std::max<int64_t>(rows.tiles, 1)));
       for (int64_t i = 0; i < rows.tiles; ++i) {
         if (ahead) sources(), destinations();
+        const int64_t at = of.begin + rows.begin(i);
         call.m = rows.rows(i);
-        call.a = w.v + point * w.s.parts * w.s.v + rows.begin(i) * w.s.v_row;
-        call.out.c = w.m + point * w.s.m + rows.begin(i) * w.s.m_row + k;
-        call.ahead = next + i * int64_t(call.pace * call.taps * call.k);
+        call.a = w.v + point * w.s.parts * w.s.v + at * w.s.v_row;
+        call.out.c = m + at * w.s.m_row + k;
         row.gemm(call);
+        if (call.ahead) call.ahead += call.pace * call.taps * call.k;
       }
     }
   }
@@ -403,6 +431,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
 
 void transform_output(const work& w, int64_t first, int64_t last) {
   const tiling& t = w.t;
+  tile_rows rows = w.rows;
   const geometry& g = t.g;
   const int64_t run = destination_run(w.j.problem, g, w.j.row);
   const phase ph = phase_of(g, 0);
@@ -414,6 +443,9 @@ void transform_output(const work& w, int64_t first, int64_t last) {
   for (int64_t index = first, line; index < last; index += line) {
     const place at(t, index);
     line = run ? 1 : line_of(t, at, index, last);
+    int64_t at_row[buffer_tiles];
+    place tile = at;
+    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile);
     const int64_t y = at.output(t, 0, t.my), x = at.output(t, 1, t.mx);
     const auto offset = [&](const int64_t* stride, const int64_t* plane) {
       return at.n * stride[0] + (ph.d.out_begin + at.d * ph.d.out_step) * stride[2] +
@@ -433,7 +465,7 @@ void transform_output(const work& w, int64_t first, int64_t last) {
       call.out.ldr = out_x * t.residual[1], call.residual_row = out_y * t.residual[0];
       for (int64_t c = 0; c < w.channels; c += run) {
         call.n = std::min(run, w.channels - c);
-        call.m = w.m + (index - first) * w.s.m_row + c;
+        call.m = w.m + at_row[0] * w.s.m_row + c;
         call.out.c = dst + to + g.dst_channel(channel + c);
         call.out.channel = channel + c;
         if (w.epilogue.residual) call.out.residual = residual + from + g.residual_channel(channel + c);
@@ -458,7 +490,7 @@ void transform_output(const work& w, int64_t first, int64_t last) {
       call.out.channel = channel + c;
       for (int64_t i = 0; i * t.mx < columns; ++i) {
         call.columns = std::min(t.mx, columns - i * t.mx);
-        call.m = w.m + (index - first + i) * w.s.m_row + c;
+        call.m = w.m + at_row[i] * w.s.m_row + c;
         call.out.c = w.buffer + i * t.mx * buffer_channels;
         call.out.residual = addend + i * t.mx * buffer_channels;
         w.transforms.winograd_output[t.square](call);
@@ -490,6 +522,8 @@ void run(const form& f, const job& j, const execution& e) {
     const int64_t index = item % groups.tiles, block = item / groups.tiles % word[blocks];
     float* v = reinterpret_cast<float*>(workspace);
     const int64_t channel = block * word[block_panels] * j.row.nr;
+    const int64_t first = groups.begin(index), last = first + groups.rows(index);
+    const tile_rows rows(t, first, last);
     const work w = {f,
                     j,
                     e,
@@ -497,13 +531,13 @@ void run(const form& f, const job& j, const execution& e) {
                     transforms,
                     epilogue,
                     s,
+                    rows,
                     item / groups.tiles / word[blocks],
                     channel,
                     std::min(word[block_panels] * j.row.nr, g.k - channel),
                     v,
                     v + t.points() * s.parts * s.v,
                     v + t.points() * (s.parts * s.v + s.m)};
-    const int64_t first = groups.begin(index), last = first + groups.rows(index);
     transform_input(w, first, last);
     multiply(w, first, last);
     transform_output(w, first, last);

@@ -27,18 +27,29 @@ double error_bound(const form&, const full_problem&);
 void pack(const form&, const job&, int64_t first, int64_t count, const void* weights, char* payload);
 void run(const form&, const job&, const execution&);
 
-// The largest, over outputs, of the sum over points of |A^T| times the largest of |G| times the row sum of |B^T|.
+// The largest, over outputs, of the sum over points of |A^T| times the largest of |G| times the row sum of |B^T|, where
+// inputs that follow from others count as what they are made of.  Of tiles with all outputs, and with fewer.
 constexpr double growth_of(const winograd_matrices& w) {
+  constexpr auto magnitude = [](double x) { return x < 0 ? -x : x; };
   double most = 0;
-  for (int y = 0; y < w.m; ++y) {
-    double sum = 0;
-    for (int i = 0; i < w.a; ++i) {
-      double g = 0, b = 0;
-      for (int k = 0; k < w.r; ++k) g = std::max(g, w.g[i][k] < 0 ? -w.g[i][k] : w.g[i][k]);
-      for (int k = 0; k < w.a; ++k) b += w.bt[i][k] < 0 ? -w.bt[i][k] : w.bt[i][k];
-      sum += (w.at[y][i] < 0 ? -w.at[y][i] : w.at[y][i]) * g * b;
+  for (int outputs = 1; outputs <= w.m; ++outputs) {
+    const int n = points_for(w.a, outputs + w.r - 1);
+    const monic p = recurrence(w.a, n);
+    double input[most_points] = {};
+    for (int k = 0; k < w.a; ++k) {
+      input[k] = k < n;
+      for (int j = 0; k >= n && j < n; ++j) input[k] += magnitude(p.at[j]) * input[k - n + j];
     }
-    most = std::max(most, sum);
+    for (int y = 0; y < outputs; ++y) {
+      double sum = 0;
+      for (int i = 0; i < w.a; ++i) {
+        double g = 0, b = 0;
+        for (int k = 0; k < w.r; ++k) g = std::max(g, magnitude(w.g[i][k]));
+        for (int k = 0; k < w.a; ++k) b += magnitude(w.bt[i][k]) * input[k];
+        sum += is_kept(w.a, n, i) ? magnitude(w.at[y][i]) * g * b : 0;
+      }
+      most = std::max(most, sum);
+    }
   }
   return most;
 }

@@ -233,10 +233,13 @@ struct reorder_f32 {
 //   output   C[y][x][c] = epilogue(sum over i < ay, j < ax of AT[y][i] * AT[x][j] * M[i * ax + j][c])
 //
 // Vectors of V and M are `matrix` apart and padded to whole registers; of src exactly n channels of the pixels
-// on the image are read, of C exactly n channels of rows x columns pixels are written.
+// on the image are read, of C exactly n channels of rows x columns pixels are written.  A tile of fewer outputs may take
+// fewer points (winograd_points.h): rows and columns from that number on, which are to be off the image, become what
+// makes the other products vanish.
 struct winograd_input_f32 {
   size_t n;
   uint32_t rows, columns;  // bit i: row or column i of the tile lies on the image, else it is zeros
+  int points[2];           // along y, of which there is 1 where the transform is along x alone, and x
   const float* src;
   ptrdiff_t origin, row, column;  // where pixel (0, 0) is, which may be padding; to the next row and column
   float* v;

@@ -43,6 +43,23 @@ template <int A, class V>
   }
 }
 
+// Inputs from n on that make the products vanish which n points leave out.  Infinity is none of them: nobody takes its
+// product.
+template <int A, int N = A - 1, class V>
+[[gnu::always_inline]] inline void extend(V* d, int n) {
+  if constexpr (N >= 2) {
+    if (n != N) return extend<A, N - 1>(d, n);
+    if constexpr (points_for(A, N) == N) {
+      constexpr monic p = recurrence(A, N);
+      QUERN_UNROLL for (int s = N; s < A - (A % 2 == 0); ++s) {
+        V sum = V::zero();
+        QUERN_UNROLL for (int k = N % 2; k < N; k += 2) sum = V::fnma(V::set1(float(p.at[k])), d[s - N + k], sum);
+        d[s] = sum;
+      }
+    }
+  }
+}
+
 // x times a power of a point, and that plus y; points 1 take no multiplication.
 template <int A, class V>
 [[gnu::always_inline]] inline V times(int pair, int power, V x) {
@@ -100,6 +117,7 @@ template <class V, int AY, int A, bool EDGE>
   const ptrdiff_t row = t.row, column = t.column;
   ptrdiff_t at = t.origin + static_cast<ptrdiff_t>(c);
   const uint32_t rows = t.rows, columns = t.columns;
+  const int points_y = t.points[0], points_x = t.points[1];
   alignas(64) float between[AY * A * W];
   for (int x = 0; x < A; ++x, at += column) {
     V d[AY], o[AY];
@@ -110,8 +128,17 @@ template <class V, int AY, int A, bool EDGE>
       else
         d[y] = V::load(p);
     }
+    if constexpr (EDGE) extend<AY>(d, points_y);
     input_line<AY>(d, o);
     QUERN_UNROLL for (int y = 0; y < AY; ++y) o[y].store(between + (y * A + x) * W);
+  }
+  if constexpr (EDGE) {
+    for (int y = 0; y < AY && points_x < A; ++y) {
+      V d[A];
+      QUERN_UNROLL for (int x = 0; x < A; ++x) d[x] = V::load(between + (y * A + x) * W);
+      extend<A>(d, points_x);
+      QUERN_UNROLL for (int x = 0; x < A; ++x) d[x].store(between + (y * A + x) * W);
+    }
   }
   input_rows<V, A>(between, AY, A * W, W, t.v + c, t.matrix);
 }

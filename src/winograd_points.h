@@ -13,6 +13,11 @@
 // the usual 0, +-1, +-2 (the products stay near 1); eight are 0, +-1, +-2, +-1/2 and infinity.  The rows of B^T
 // have magnitudes within a factor of two of each other, so that no scaling by powers of two is left to gain.
 // An odd number of points is the next even one without infinity.
+//
+// A tile with fewer outputs than m takes as many points fewer: infinity, which the last output alone takes, then point
+// 0, or pairs.  Matrices and weights are the same for all tiles.  With M'(x) the product of x - p_i over n points that
+// are left, inputs d from the n-th on that obey the recurrence M', sum over k of M'[k] d[s + k] = 0, make the products
+// of the finite others vanish; and outputs that there are do not read those inputs.
 #pragma once
 
 // Inlined everywhere: kernel files may share no symbol.
@@ -37,6 +42,28 @@ inline constexpr double root2 = 1.4142135623730950488, half_root2 = root2 / 2;
 }
 
 inline constexpr int most_points = 8, most_taps = 7;
+
+// How many of a points a tile takes whose outputs read so many inputs: seldom one more.  Without point 0, seven and
+// eight have errors larger by a fifth.
+[[gnu::always_inline]] constexpr int points_for(int a, int inputs) {
+  return inputs >= a ? a : a >= 7 ? inputs | 1 : inputs;
+}
+// Whether point i is one of those n.
+[[gnu::always_inline]] constexpr bool is_kept(int a, int n, int i) {
+  return n == a || (i == 0 ? n % 2 == 1 : i <= n / 2 * 2);
+}
+// M' of n points, which are fewer than a: at[k] belongs to x^k.
+struct monic {
+  double at[most_points + 2] = {};
+};
+[[gnu::always_inline]] constexpr monic recurrence(int a, int n) {
+  monic p;
+  int degree = n % 2;
+  p.at[degree] = 1;
+  for (int i = 0; i < n / 2; ++i, degree += 2)
+    for (int k = degree; k >= 0; --k) p.at[k + 2] += p.at[k], p.at[k] *= -point_power(a, i, 2);
+  return p;
+}
 
 // The matrices of a form, for packing weights and for the error bound.
 struct winograd_matrices {

@@ -27,6 +27,7 @@ struct tiling {
   bool fewer[2];      // the last part has a tap less than the form: its product at infinity is zero
   int64_t images[2];  // interleaved images of outputs: the dilation
   int64_t count[2];   // tiles of one of those
+  int64_t few[2];     // points of the last tile of an image where it has fewer outputs than m: less than all
   int64_t tiles;
 
   int64_t points() const { return ay * ax; }
@@ -68,10 +69,20 @@ inline tiling tiling_of(const form& f, const geometry& g) {
     t.fewer[i] = a.taps < stride * f.r && transformed;
     t.images[i] = std::clamp<int64_t>(a.out_count, 1, t.step[i]);
     t.count[i] = up(up(a.out_count, t.images[i]), m);
+    const int64_t all = t.few[i] = i ? t.ax : t.ay;
+    // Outputs of that tile, in the first images and in the others.
+    const int64_t last = up(a.out_count, t.images[i]) - (t.count[i] - 1) * m;
+    for (const int64_t n : {a.out_count / t.images[i] - (t.count[i] - 1) * m, last})
+      if (n < m && transformed && t.count[i]) t.few[i] = points_for(int(all), int(std::max<int64_t>(n, 1) + f.r - 1));
   };
   split(0, t.y, t.square, t.my), split(1, t.x, true, t.mx);
   t.tiles = g.n * t.d_out * t.images[0] * t.images[1] * t.count[0] * t.count[1];
   return t;
+}
+
+// How many of a tile's m outputs from `first` on there are.
+inline int64_t outputs(const axis& a, int64_t first, int64_t step, int64_t m) {
+  return std::clamp<int64_t>(up(std::max<int64_t>(a.out_count - first, 0), step), 0, m);
 }
 
 // Where one tile is.
@@ -96,14 +107,14 @@ struct place {
     if (++d < t.d_out) return;
     d = 0, ++n;
   }
+  // How many the tile takes along an axis.
+  int points(const tiling& t, int i) const {
+    const int64_t a = i ? t.ax : t.ay, m = i ? t.mx : t.my, few = t.few[i];
+    return int(few < a && outputs(i ? t.x : t.y, output(t, i, m), t.step[i], m) + a - m <= few ? few : a);
+  }
   // The first output along an axis.
   int64_t output(const tiling& t, int i, int64_t m) const { return image[i] + tile[i] * m * t.step[i]; }
 };
-
-// How many of a tile's m outputs from `first` on there are.
-inline int64_t outputs(const axis& a, int64_t first, int64_t step, int64_t m) {
-  return std::clamp<int64_t>(up(std::max<int64_t>(a.out_count - first, 0), step), 0, m);
-}
 
 // Bit i: input first + i * step lies on the image.
 inline uint32_t on_image(const axis& a, int64_t first, int64_t step, int64_t count) {
@@ -111,6 +122,34 @@ inline uint32_t on_image(const axis& a, int64_t first, int64_t step, int64_t cou
   for (int64_t i = 0; i < count; ++i) bits |= uint32_t(first + i * step >= 0 && first + i * step < a.in_size) << i;
   return bits;
 }
+
+// The rows of V and M that a group's tiles take: those that take part in a point's products are neighbours, as tiles
+// which leave out points of x stand first, of y last, of both before all.
+class tile_rows {
+ public:
+  tile_rows(const tiling& t, int64_t first, int64_t last) : t_(t) {
+    place at(t, first);
+    for (int64_t i = first; i < last; ++i, at.next(t)) ++begin_[kind_of(at) + 1];
+    for (int i = 0; i < 4; ++i) begin_[i + 1] += begin_[i], next_[i] = begin_[i];
+  }
+  // Asked once for each tile, in their order.
+  int64_t next(const place& at) { return next_[kind_of(at)]++; }
+  // Of a point.
+  range of(int64_t point) const {
+    const bool all_y = is_kept(int(t_.ay), int(t_.few[0]), int(point / t_.ax)),
+               all_x = is_kept(int(t_.ax), int(t_.few[1]), int(point % t_.ax));
+    return {begin_[!all_x ? inner : all_y ? corner : end_of_x], begin_[all_y ? 4 : end_of_y]};
+  }
+
+ private:
+  enum { corner, end_of_x, inner, end_of_y };
+  int kind_of(const place& at) const {
+    const bool y = at.points(t_, 0) < t_.ay, x = at.points(t_, 1) < t_.ax;
+    return x ? y ? corner : end_of_x : y ? end_of_y : inner;
+  }
+  const tiling& t_;
+  int64_t begin_[5] = {}, next_[4];
+};
 
 // Rows a multiple of 1 KiB apart would share a few sets of L1: they get a line in between.
 inline int64_t padded(int64_t channels, int64_t vector) {

@@ -89,6 +89,46 @@ TEST(winograd, the_matrices_are_a_convolution_in_exact_arithmetic) {
   }
 }
 
+// Inputs from the n-th on, as a tile of n points has them.
+template <class T, class Coefficient>
+void extend(int a, int n, T* d, Coefficient coefficient) {
+  for (int s = n; s < a; ++s) {
+    d[s] = 0;
+    for (int k = 0; k < n; ++k) d[s] = d[s] - coefficient(recurrence(a, n).at[k]) * d[s - n + k];
+  }
+}
+
+// Fewer outputs from fewer points, with the same matrices: exactly, and what is left out would have been zero.
+TEST(winograd, fewer_points_suffice_for_fewer_outputs_in_exact_arithmetic) {
+  for (const kernel* row : transforms()) {
+    const exact_matrices e(row->mr, row->taps);
+    for (int outputs = 1; outputs < e.m; ++outputs) {
+      const int n = points_for(e.a, outputs + e.r - 1);
+      ASSERT_GE(n, outputs + e.r - 1);
+      int kept = 0;
+      for (int i = 0; i < e.a; ++i) kept += is_kept(e.a, n, i);
+      EXPECT_EQ(kept, n) << row->name;
+      for (int x = 0; x < n; ++x) {
+        exact d[most_points], v[most_points];
+        d[x] = 1;
+        extend(e.a, n, d, [](double c) { return exact(int64_t(c * 16), 0, 16); });
+        for (int i = 0; i < e.a; ++i) {
+          for (int k = 0; k < e.a; ++k) v[i] = v[i] + e.bt[i][k] * d[k];
+          const bool infinite = e.a % 2 == 0 && i == e.a - 1;
+          EXPECT_TRUE(is_kept(e.a, n, i) || infinite || v[i] == exact(0)) << row->name << " " << n << " " << i;
+        }
+        for (int y = 0; y < outputs; ++y)
+          for (int k = 0; k < e.r; ++k) {
+            exact sum = 0;
+            for (int i = 0; i < e.a; ++i)
+              if (is_kept(e.a, n, i)) sum = sum + e.at[y][i] * e.g[i][k] * v[i];
+            ASSERT_TRUE(sum == exact(x == y + k)) << row->name << " outputs " << outputs << ": " << y << " " << k;
+          }
+      }
+    }
+  }
+}
+
 // ---- The transforms alone ---------------------------------------------------------------------------------
 
 class winograd_rows : public kernel_test {
@@ -105,12 +145,15 @@ TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
   const size_t width = static_cast<size_t>(row().vector);
   for (const bool square : {false, true})
     for (const size_t n : channels())
-      for (int round = 0; round < 12; ++round) {
+      for (int round = 0; round < 20; ++round) {
         const int ay = square ? w.a : 1, ax = w.a;
         const edge side = round % 2 ? edge::front : edge::back;
+        // From the twelfth round on, fewer points.
+        const auto points = [&](int a) { return round < 12 || a == 1 ? a : points_for(a, int(dice_.from(w.r, a))); };
+        const int py = points(ay), px = points(ax);
         // The rows and columns on the image, in memory that holds no other; sometimes none.
-        const int64_t y0 = round < 4 ? 0 : dice_.from(0, ay - 1), y1 = round < 4 ? ay : dice_.from(y0, ay);
-        const int64_t x0 = round < 4 ? 0 : dice_.from(0, ax - 1), x1 = round < 4 ? ax : dice_.from(x0, ax);
+        const int64_t y0 = round < 4 ? 0 : dice_.from(0, py - 1), y1 = round < 4 ? ay : dice_.from(y0, py);
+        const int64_t x0 = round < 4 ? 0 : dice_.from(0, px - 1), x1 = round < 4 ? ax : dice_.from(x0, px);
         const int64_t column = static_cast<int64_t>(n) + dice_.from(0, 2), line = column * ax + dice_.from(0, 3);
         const int64_t size = y1 > y0 && x1 > x0 ? (y1 - y0 - 1) * line + (x1 - x0 - 1) * column + int64_t(n) : 0;
         guarded<float> src(static_cast<size_t>(size), side);
@@ -122,22 +165,41 @@ TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
         call.n = n;
         for (int64_t y = y0; y < y1; ++y) call.rows |= 1u << y;
         for (int64_t x = x0; x < x1; ++x) call.columns |= 1u << x;
+        call.points[0] = py, call.points[1] = px;
         call.src = src.data(), call.origin = -y0 * line - x0 * column, call.row = line, call.column = column;
         call.v = v.data(), call.matrix = matrix;
         row().winograd_input[square](call);
-        for (int i = 0; i < ay; ++i)
-          for (int j = 0; j < ax; ++j)
-            for (size_t c = 0; c < whole; ++c) {
-              double want = 0, magnitude = 0;
-              for (int64_t y = y0; y < y1 && c < n; ++y)
-                for (int64_t x = x0; x < x1; ++x) {
-                  const double term = (square ? w.bt[i][y] : 1) * w.bt[j][x] *
-                                      double(src[static_cast<size_t>((y - y0) * line + (x - x0) * column) + c]);
-                  want += term, magnitude += std::fabs(term);
-                }
-              ASSERT_NEAR(v[static_cast<size_t>(i * ax + j) * matrix + c], want, 10 * 0x1p-24 * magnitude)
-                  << row().name << " square " << square << " n " << n << " point " << i << " " << j << " channel " << c;
+        for (size_t c = 0; c < whole; ++c) {
+          // The tile's pixels, and those that follow from them; what those are made of.
+          double d[most_points][most_points] = {}, made[most_points][most_points] = {};
+          for (int64_t y = y0; y < y1 && c < n; ++y)
+            for (int64_t x = x0; x < x1; ++x) {
+              d[y][x] = double(src[static_cast<size_t>((y - y0) * line + (x - x0) * column) + c]);
+              made[y][x] = std::fabs(d[y][x]);
             }
+          const auto plain = [](double x) { return x; };
+          const auto sized = [](double x) { return -std::fabs(x); };
+          for (int x = 0; x < px; ++x) {
+            double down[most_points], all[most_points];
+            for (int y = 0; y < py; ++y) down[y] = d[y][x], all[y] = made[y][x];
+            extend(ay, py, down, plain), extend(ay, py, all, sized);
+            for (int y = 0; y < ay; ++y) d[y][x] = down[y], made[y][x] = all[y];
+          }
+          for (int y = 0; y < ay; ++y) extend(ax, px, d[y], plain), extend(ax, px, made[y], sized);
+          for (int i = 0; i < ay; ++i)
+            for (int j = 0; j < ax; ++j) {
+              double want = 0, magnitude = 0;
+              for (int y = 0; y < ay; ++y)
+                for (int x = 0; x < ax; ++x) {
+                  const double factor = (square ? w.bt[i][y] : 1) * w.bt[j][x];
+                  want += factor * d[y][x], magnitude += std::fabs(factor) * made[y][x];
+                }
+              if (!is_kept(ay, py, i) || !is_kept(ax, px, j)) continue;
+              ASSERT_NEAR(v[static_cast<size_t>(i * ax + j) * matrix + c], want, 12 * 0x1p-24 * magnitude)
+                  << row().name << " square " << square << " n " << n << " points " << py << " " << px << ": " << i
+                  << " " << j << " channel " << c;
+            }
+        }
         ASSERT_TRUE(v.intact());
       }
 }
