@@ -114,15 +114,18 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
   // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
-  // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.
+  // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.  Those that
+  // L3 does not keep come so slowly that tiles had better wait there.
   const int64_t l2 = int64_t(m.l2),
                 one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
-  const bool resident = weights <= l2 * 5 / 8;
+  const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
   b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
   b.word[weights_ahead] = !resident;
-  const int64_t room = resident ? l2 * 3 / 4 - weights : 4 * l2, least = up(12, row.mr) * row.mr;
-  const int64_t largest = resident && b.word[image_ahead] ? least : std::max(least, up(25, row.mr) * row.mr);
+  const int64_t room = resident ? l2 * 3 / 4 - weights : (far ? 8 : 4) * l2, least = up(12, row.mr) * row.mr;
+  const int64_t largest = far                               ? std::numeric_limits<int64_t>::max()
+                          : resident && b.word[image_ahead] ? least
+                                                            : std::max(least, up(25, row.mr) * row.mr);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
   int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
   b.word[tile_groups] = parts, b.word[blocks] = 1;
@@ -152,11 +155,14 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  const double streamed = b.word[weights_ahead] ? double(b.packed_bytes) * double(b.word[tile_groups]) : 0;
-  // The products wait for weights, transforms for pieces of the image, planes for twice as many.
+  // Half of the shorter of products and weights that pass by is hidden; transforms wait for pieces of the image, planes
+  // for twice as many.
+  const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
+  const double weights = double(passes) * o.weights / (fetch_rate(m, o.weights) * m.cycle_ns);
   const double piece = through_buffer(p, g, row) ? 4 : 2;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
-  return waiting(row, m, b, (streamed / fetch_rate(m, 0) + image / fetch_rate(m, o.all())) / m.cycle_ns);
+  return waiting(row, m, b,
+                 weights - 0.5 * std::min(b.cycles, weights) + image / (fetch_rate(m, o.all()) * m.cycle_ns));
 }
 
 double error_bound(const form& f, const full_problem& p) {
