@@ -7,20 +7,16 @@
 //     for strip: for mr pixels of it
 //       for vector of channels                                                    of several groups
 //         row.grouped                                                             as grouped_winograd_f32.h has it
-#include <array>
+#include "conv_grouped_winograd.h"
 
-#include "conv_winograd.h"
-#include "driver.h"
-#include "weights.h"
+#include <array>
 
 namespace quern {
 namespace {
 
-using form = winograd_driver::of<4, 3>;
+using namespace grouped_winograd;
 
 enum word { bands, block_vectors, blocks };
-
-constexpr int64_t taps = 3;
 
 refusal refuse(const full_problem& p, const kernel& row) {
   if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
@@ -29,15 +25,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
     return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, row.group};
   if (const int64_t k = p.dst.size[1] / p.groups; k != row.group)
     return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, row.group};
-  const quern_window& w = p.window;
-  if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
-  if (w.filter[1] != taps) return {QUERN_REASON_SHAPE, "window.filter[1]", w.filter[1], taps};
-  if (w.filter[2] != taps) return {QUERN_REASON_SHAPE, "window.filter[2]", w.filter[2], taps};
-  static constexpr const char* stride[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
-  for (int i = 0; i < 3; ++i)
-    if (w.stride[i] != 1 && (p.dst.size[2 + i] > 1 || p.op != QUERN_CONV)) return {QUERN_REASON_SHAPE, stride[i], w.stride[i], 1};
-  if (w.dilation[1] != 1) return {QUERN_REASON_SHAPE, "window.dilation[1]", w.dilation[1], 1};
-  if (w.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", w.dilation[2], 1};
+  if (const refusal why = refuse_window(p)) return why;
   // Channels side by side, or halves of a vector of them.
   const auto takes = [&](const quern_tensor& t) {
     const int64_t block = block_of(t.layout);
@@ -52,10 +40,10 @@ refusal refuse(const full_problem& p, const kernel& row) {
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
-  const int64_t vectors = up(g.groups * g.k, row.vector), points = row.tile + taps - 1;
+  const int64_t vectors = up(g.groups * g.k, row.vector);
   blocking b = {};
   b.packed_bytes = uint64_t(vectors * row.group * points * taps * row.vector) * sizeof(float);
-  const double strips = double(up(g.out[1], row.tile)), pieces = double(up(g.out[2], row.mr));
+  const double strips = double(up(g.out[1], lines)), pieces = double(up(g.out[2], row.mr));
   // A pixel: products and channels spread, both ways of the transform and the epilogue.  A call begins with two pixels
   // that are not all of any output.
   const double pixel = double(points * row.group) * (taps + 0.75) + 24;
@@ -75,30 +63,17 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
 }
 
-double error_bound(const full_problem& p) { return form::error_bound(p); }
-
 // [vector][c][point][s][output]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
-  const phase ph = phase_of(g, 0);
-  const int64_t width = j.row.vector, points = j.row.tile + taps - 1, base = weight_offset(g, first);
-  const int64_t floats = g.c * points * taps * width;
-  const double(&matrix)[most_points][most_taps] = form::matrices.g;
-  for (int64_t k = first; k < first + count; ++k) {
-    const float* w = static_cast<const float*>(weights) + (weight_offset(g, k) - base) +
-                     ph.h.filter_begin * g.weights[3] + ph.w.filter_begin * g.weights[4];
-    float* to = reinterpret_cast<float*>(payload) + k / width * floats + k % width;
-    for (int64_t c = 0; c < g.c; ++c)
-      for (int64_t i = 0; i < points; ++i)
-        for (int64_t s = 0; s < taps; ++s, to += width) {
-          double sum = 0;
-          for (int64_t r = 0; r < taps; ++r)
-            sum += matrix[i][r] * double(w[c * g.weights[1] + r * ph.h.filter_step * g.weights[3] +
-                                           s * ph.w.filter_step * g.weights[4]]);
-          *to = float(sum);
-          if (k + 1 == g.groups * g.k) std::fill(to + 1, to + width - k % width, 0.0f);
-        }
-  }
+  const int64_t width = j.row.vector;
+  float* const to = reinterpret_cast<float*>(payload);
+  pack_points(g, first, count, static_cast<const float*>(weights),
+              [&](int64_t k, int64_t c, int64_t point, int64_t s, float w) {
+                float* row = to + (((k / width * g.c + c) * points + point) * taps + s) * width;
+                row[k % width] = w;
+                if (k + 1 == g.groups * g.k) std::fill(row + k % width + 1, row + width, 0.0f);
+              });
 }
 
 void run(const job& j, const execution& e) {
@@ -106,8 +81,7 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const phase ph = phase_of(g, 0);
   const int64_t* word = j.blocks.word;
-  const int64_t width = j.row.vector, half = width / 2, channels = g.groups * g.k, lines = j.row.tile,
-                points = lines + taps - 1, strips = up(g.out[1], lines);
+  const int64_t width = j.row.vector, half = width / 2, channels = g.groups * g.k, strips = up(g.out[1], lines);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char*) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
                   d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
@@ -116,7 +90,7 @@ void run(const job& j, const execution& e) {
     const int64_t z = ph.d.in_begin + d * ph.d.in_step;
     const bool inside_z = z >= 0 && z < g.in[0];
 
-    std::array<grouped_row, most_points> rows;
+    std::array<grouped_row, points> rows;
     uint32_t on_image[2];
     grouped_f32 call = {};
     call.row = rows.data(), call.rows = size_t(points);

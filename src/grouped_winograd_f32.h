@@ -57,9 +57,7 @@ template <class V, class Lanes, int GROUP, int M, int MR, bool FAST>
     if (__builtin_expect(inside >> x & 1, 1)) {
       V d[A], o[A];
       QUERN_UNROLL for (int k = 0; k < A; ++k) {
-        d[k] = FAST                ? V::load(from[k] + at)
-               : on_image >> k & 1 ? pixel.load(from[k] + at)
-                                   : V::zero();
+        d[k] = FAST ? V::load(from[k] + at) : on_image >> k & 1 ? pixel.load(from[k] + at) : V::zero();
         V::hold(d[k]);  // one load for all that it is part of
       }
       input_line<A>(d, o);

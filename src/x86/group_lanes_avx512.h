@@ -23,7 +23,8 @@ struct lanes {
   }
   [[gnu::always_inline]] vec load(const float* p) const {
     if (__builtin_expect(whole, 1)) return vec::load(p);  // masks cost Zen 4 an operation each
-    if (halves) return {_mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(p + 8 + half), 1)};
+    if (halves)
+      return {_mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(p + 8 + half), 1)};
     return {_mm512_mask_loadu_ps(_mm512_maskz_loadu_ps(low, p), high, p + half)};
   }
   [[gnu::always_inline]] static vec four(vec v, size_t u) {
