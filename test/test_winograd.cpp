@@ -100,7 +100,7 @@ void extend(int a, int n, T* d, Coefficient coefficient) {
 
 // Fewer outputs from fewer points, with the same matrices: exactly, and what is left out would have been zero.
 TEST(winograd, fewer_points_suffice_for_fewer_outputs_in_exact_arithmetic) {
-  for (const kernel* row : transforms()) {
+  for (const kernel* row : rows_of(kind::winograd_f32)) {
     const exact_matrices e(row->mr, row->taps);
     for (int outputs = 1; outputs < e.m; ++outputs) {
       const int n = points_for(e.a, outputs + e.r - 1);
