@@ -22,59 +22,10 @@
 namespace quern::winograd_driver {
 namespace {
 
-enum word { tile_groups, block_panels, blocks, image_ahead, weights_ahead };
-
 const kernel& transforms_of(const form& f, const kernel& row) {
   const kernel* found = row.winograd->rows;
   while (found->mr != f.m || found->taps != f.r) ++found;
   return *found;
-}
-
-// Channels of a pixel that the transforms take at once: as many as lie side by side in whole vectors, 0: none.
-int64_t run_of(const geometry& g, const kernel& row, int64_t channels, const int64_t* stride, int64_t block) {
-  if (channels <= 1 || (block == 1 && stride[1] == 1)) return std::max<int64_t>(channels, 1);
-  return block % row.vector == 0 && (g.groups == 1 || channels % block == 0) ? block : 0;
-}
-int64_t source_run(const geometry& g, const kernel& row) { return run_of(g, row, g.c, g.src, g.src_block); }
-int64_t destination_run(const quern_problem& p, const geometry& g, const kernel& row) {
-  const int64_t dst = run_of(g, row, g.k, g.dst, g.dst_block);
-  return p.epilogue.residual ? std::min(dst, run_of(g, row, g.k, g.residual, g.residual_block)) : dst;
-}
-bool through_buffer(const quern_problem& p, const geometry& g, const kernel& row) {
-  return !source_run(g, row) || !destination_run(p, g, row);
-}
-
-// Products, and transforms at a price a point and vector.
-double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const machine& on,
-                      const blocking& b) {
-  const geometry& g = t.g;
-  const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
-  const cut groups(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups]));
-  const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
-  const double depth = double(g.c * t.products()) / double(t.points());
-  // The products of one point: all panels by so many tiles.
-  const auto multiply = [&](double taking_part) {
-    const double row_tiles = std::max(1.0, std::ceil(taking_part / row.mr)), m = taking_part / row_tiles;
-    const auto panel = [&](double n) {
-      return tile_cycles(row, on, m, n, depth) + refill_cycles(row, on, m, depth * (m + n));
-    };
-    return row_tiles * (double(panels) * panel(row.nr) + (tail ? panel(double(tail)) : 0));
-  };
-  // Of the last tiles of an axis some leave points out.
-  double group = 0;
-  for (const bool y : {false, true})
-    for (const bool x : {false, true}) {
-      const auto share = [&](int i, bool out) { return out ? 1 - 1 / double(std::max<int64_t>(t.count[i], 1)) : 1; };
-      const int64_t points = (y ? t.ay - t.few[0] : t.few[0]) * (x ? t.ax - t.few[1] : t.few[1]);
-      if (points) group += double(points) * multiply(tiles * share(0, y) * share(1, x));
-    }
-  // Stores bound that, so narrow vectors win nothing; and a call waits for the first lines of its tile.
-  const double in = 0.18 * row.vector + (source_run(g, row) ? 0 : 0.15 * row.vector),
-               out = 0.25 * row.vector + (destination_run(p, g, row) ? 0 : 0.12 * row.vector), call = 55;
-  const double sources = double(t.all_parts()) * double(b.word[blocks]);
-  const double vectors = in * sources * double(up(g.c, row.vector)) + out * double(up(g.k, row.vector));
-  group += tiles * (double(t.points()) * vectors + call * (sources + 1));
-  return group * double(groups.tiles) * double(g.groups);
 }
 
 }  // namespace
@@ -105,64 +56,6 @@ refusal refuse(const form& f, const full_problem& p, const kernel&) {
   for (int i = 0; i < 3 && transposed; ++i)
     if (w.stride[i] != 1) return {QUERN_REASON_SHAPE, strides[i], w.stride[i], 1};
   return {};
-}
-
-blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry& g = geometry_of(p);
-  const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, row.nr, row.vector, t.products()};
-  blocking b = {};
-  b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
-  // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
-  // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.  Those that
-  // L3 does not keep come so slowly that tiles had better wait there.
-  const int64_t l2 = int64_t(m.l2),
-                one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
-  const int64_t weights = panels.taps * g.c * panels.columns() * 4;
-  const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
-  b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
-  b.word[weights_ahead] = !resident;
-  const int64_t room = resident ? l2 * 3 / 4 - weights : (far ? 8 : 4) * l2, least = up(12, row.mr) * row.mr;
-  const int64_t largest = far                               ? std::numeric_limits<int64_t>::max()
-                          : resident && b.word[image_ahead] ? least
-                                                            : std::max(least, up(25, row.mr) * row.mr);
-  const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
-  int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
-  b.word[tile_groups] = parts, b.word[blocks] = 1;
-  b.cycles = compute_cycles(p, t, row, m, b);
-  b.workers = useful_workers(m, b.cycles, threads);
-  if (b.workers > 1 && parts * g.groups < 2 * b.workers) {
-    // Smaller groups while each worker has two that fill the tile, else every worker has a share of the weights.
-    if (t.tiles * g.groups >= 2 * b.workers * least)
-      parts = up(2 * b.workers, g.groups);
-    else
-      split = std::min(std::max<int64_t>(panels.count(), 1), up(b.workers, parts * g.groups));
-  } else if (g.groups == 1) {
-    parts = up(parts, b.workers) * b.workers;
-  }
-  b.word[tile_groups] = std::clamp<int64_t>(parts, 1, std::max<int64_t>(t.tiles, 1));
-  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), split));
-  // Blocks begin where those of a blocked layout do.
-  while (b.word[block_panels] * row.nr % 16 != 0) ++b.word[block_panels];
-  b.word[blocks] = std::max<int64_t>(1, up(panels.count(), b.word[block_panels]));
-  if (b.workers > 1) b.cycles = compute_cycles(p, t, row, m, b);
-  const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
-  b.workspace_bytes =
-      sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
-  return b;
-}
-
-cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry& g = geometry_of(p);
-  const operand_bytes o(g, b.packed_bytes);
-  // Half of the shorter of products and weights that pass by is hidden; transforms wait for pieces of the image, planes
-  // for twice as many.
-  const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
-  const double weights = double(passes) * o.weights / (fetch_rate(m, o.weights) * m.cycle_ns);
-  const double piece = through_buffer(p, g, row) ? 4 : 2;
-  const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
-  return waiting(row, m, b,
-                 weights - 0.5 * std::min(b.cycles, weights) + image / (fetch_rate(m, o.all()) * m.cycle_ns));
 }
 
 double error_bound(const form& f, const full_problem& p) {
@@ -359,9 +252,15 @@ void multiply(const work& w, int64_t first, int64_t last) {
   call.lda = w.s.v_row;
   call.out.ldc = w.s.m_row;
   const tiling& t = w.t;
+  // Rows of V and M, by whether tiles with fewer outputs along y and along x take part.
+  const range spans[2][2] = {{w.rows.of(false, false), w.rows.of(false, true)},
+                             {w.rows.of(true, false), w.rows.of(true, true)}};
+  const cut cuts[2][2] = {{{spans[0][0].count(), row.mr}, {spans[0][1].count(), row.mr}},
+                          {{spans[1][0].count(), row.mr}, {spans[1][1].count(), row.mr}}};
+  const auto takes = [&](int i, int64_t point) { return is_kept(int(i ? t.ax : t.ay), int(t.few[i]), int(point)); };
   int64_t calls = 0;
-  for (int64_t point = 0; point < t.points(); ++point)
-    calls += up(w.channels, row.nr) * up(w.rows.of(point).count(), row.mr);
+  for (int64_t y = 0; y < t.ay; ++y)
+    for (int64_t x = 0; x < t.ax; ++x) calls += up(w.channels, row.nr) * cuts[takes(0, y)][takes(1, x)].tiles;
   const phase ph = phase_of(g, 0);
   const quern_args& args = w.e.args;
   const bool ahead = w.j.blocks.word[image_ahead];
@@ -398,41 +297,45 @@ void multiply(const work& w, int64_t first, int64_t last) {
                        first, last, calls);
   // Weights that come from afar are wanted at a steady pace: each tile of a panel fetches its share of the next one.
   // The first one of a panel would ask for more than memory brings, and the others for nothing.
-  const float* const packed = reinterpret_cast<const float*>(w.e.packed);
-  const auto panel_at = [&](int64_t point, int64_t before, int64_t k) {
-    return packed + (panels.phase(w.group, before) + panels.panel((w.channel + k) / row.nr, t.parts_at(point)));
+  const auto panel_at = [&](int64_t before, int64_t k) {
+    return reinterpret_cast<const float*>(w.e.packed) +
+           (panels.phase(w.group, before) + panels.panel((w.channel + k) / row.nr, int64_t(call.taps)));
   };
-  for (int64_t point = 0, before = 0; point < t.points(); before += int64_t(call.taps), ++point) {
-    const int64_t parts_x = t.parts_at(1, point % t.ax);
-    call.taps = static_cast<size_t>(t.parts_at(point));
-    const range of = w.rows.of(point);
-    const cut rows(of.count(), row.mr);
-    float* const m = w.m + point * w.s.m;
-    // What a tile leaves out is no part of its outputs.
-    std::fill(m, m + of.begin * w.s.m_row, 0.0f);
-    std::fill(m + of.end * w.s.m_row, m + (last - first) * w.s.m_row, 0.0f);
-    for (int64_t k = 0; k < w.channels; k += row.nr) {
-      // Whole vectors: the weights of the missing channels are zeros.
-      call.n = call.ldb = panels.width((w.channel + k) / row.nr);
-      for (int64_t i = 0; i < int64_t(call.taps); ++i)
-        taps[i] = {(i / parts_x * t.parts[1] + i % parts_x) * w.s.v, i * g.c * int64_t(call.ldb)};
-      call.b = panel_at(point, before, k);
-      if (w.j.blocks.word[weights_ahead])
-        call.ahead = k + row.nr < w.channels  ? panel_at(point, before, k + row.nr)
-                     : point + 1 < t.points() ? panel_at(point + 1, before + int64_t(call.taps), 0)
-                                              : panel_at(0, 0, 0);
-      call.pace = size_t(up(int64_t(call.ldb), std::max<int64_t>(rows.tiles, 1)));
-      for (int64_t i = 0; i < rows.tiles; ++i) {
-        if (ahead) sources(), destinations();
-        const int64_t at = of.begin + rows.begin(i);
-        call.m = rows.rows(i);
-        call.a = w.v + point * w.s.parts * w.s.v + at * w.s.v_row;
-        call.out.c = m + at * w.s.m_row + k;
-        row.gemm(call);
-        if (call.ahead) call.ahead += call.pace * call.taps * call.k;
+  int64_t before = 0;
+  const float* a = w.v;
+  float* m = w.m;
+  for (int64_t point = 0, y = 0; y < t.ay; ++y)
+    for (int64_t x = 0; x < t.ax; ++x, ++point, before += int64_t(call.taps), a += w.s.parts * w.s.v, m += w.s.m) {
+      const int64_t parts_x = t.parts_at(1, x);
+      call.taps = static_cast<size_t>(t.parts_at(0, y) * parts_x);
+      const range span = spans[takes(0, y)][takes(1, x)];
+      const cut& rows = cuts[takes(0, y)][takes(1, x)];
+      // What a tile leaves out is no part of its outputs.
+      std::fill(m, m + span.begin * w.s.m_row, 0.0f);
+      std::fill(m + span.end * w.s.m_row, m + (last - first) * w.s.m_row, 0.0f);
+      for (int64_t k = 0; k < w.channels; k += row.nr) {
+        // Whole vectors: the weights of the missing channels are zeros.
+        call.n = call.ldb = panels.width((w.channel + k) / row.nr);
+        for (int64_t i = 0; i < int64_t(call.taps); ++i)
+          taps[i] = {(i / parts_x * t.parts[1] + i % parts_x) * w.s.v, i * g.c * int64_t(call.ldb)};
+        call.b = panel_at(before, k);
+        if (w.j.blocks.word[weights_ahead] && rows.tiles) {
+          const bool end = point + 1 == t.points();
+          call.ahead = k + row.nr < w.channels ? panel_at(before, k + row.nr)
+                                               : panel_at(end ? 0 : before + int64_t(call.taps), 0);
+          call.pace = size_t(up(int64_t(call.ldb), rows.tiles));
+        }
+        for (int64_t i = 0; i < rows.tiles; ++i) {
+          if (ahead) sources(), destinations();
+          const int64_t at = span.begin + rows.begin(i);
+          call.m = rows.rows(i);
+          call.a = a + at * w.s.v_row;
+          call.out.c = m + at * w.s.m_row + k;
+          row.gemm(call);
+          if (call.ahead) call.ahead += call.pace * call.taps * call.k;
+        }
       }
     }
-  }
 }
 
 void transform_output(const work& w, int64_t first, int64_t last) {

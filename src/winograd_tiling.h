@@ -11,7 +11,24 @@
 
 namespace quern::winograd_driver {
 
+// Of blocking.word.
+enum word { tile_groups, block_panels, blocks, image_ahead, weights_ahead };
+
 constexpr int64_t buffer_channels = 16, buffer_tiles = 8;  // of a line of tiles between layouts
+
+// Channels of a pixel that the transforms take at once: as many as lie side by side in whole vectors, 0: none.
+inline int64_t run_of(const geometry& g, const kernel& row, int64_t channels, const int64_t* stride, int64_t block) {
+  if (channels <= 1 || (block == 1 && stride[1] == 1)) return std::max<int64_t>(channels, 1);
+  return block % row.vector == 0 && (g.groups == 1 || channels % block == 0) ? block : 0;
+}
+inline int64_t source_run(const geometry& g, const kernel& row) { return run_of(g, row, g.c, g.src, g.src_block); }
+inline int64_t destination_run(const quern_problem& p, const geometry& g, const kernel& row) {
+  const int64_t dst = run_of(g, row, g.k, g.dst, g.dst_block);
+  return p.epilogue.residual ? std::min(dst, run_of(g, row, g.k, g.residual, g.residual_block)) : dst;
+}
+inline bool through_buffer(const quern_problem& p, const geometry& g, const kernel& row) {
+  return !source_run(g, row) || !destination_run(p, g, row);
+}
 
 // A walk of tiles along two axes: x is the transformed one, y the other or also transformed.
 struct tiling {
@@ -134,10 +151,8 @@ class tile_rows {
   }
   // Asked once for each tile, in their order.
   int64_t next(const place& at) { return next_[kind_of(at)]++; }
-  // Of a point.
-  range of(int64_t point) const {
-    const bool all_y = is_kept(int(t_.ay), int(t_.few[0]), int(point / t_.ax)),
-               all_x = is_kept(int(t_.ax), int(t_.few[1]), int(point % t_.ax));
+  // Of a point that tiles with fewer outputs along y, and along x, take as well, or leave out.
+  range of(bool all_y, bool all_x) const {
     return {begin_[!all_x ? inner : all_y ? corner : end_of_x], begin_[all_y ? 4 : end_of_y]};
   }
 

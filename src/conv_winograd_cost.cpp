@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+//
+// Blocks and cost of conv_winograd.cpp.
+#include "driver.h"
+#include "winograd_tiling.h"
+
+namespace quern::winograd_driver {
+namespace {
+
+// Products, and transforms at a price a point and vector.
+double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const machine& on,
+                      const blocking& b) {
+  const geometry& g = t.g;
+  const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
+  const cut groups(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups]));
+  const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
+  const double depth = double(g.c * t.products()) / double(t.points());
+  // The products of one point: all panels by so many tiles.
+  const auto multiply = [&](double taking_part) {
+    const double row_tiles = std::max(1.0, std::ceil(taking_part / row.mr)), m = taking_part / row_tiles;
+    const auto panel = [&](double n) {
+      return tile_cycles(row, on, m, n, depth) + refill_cycles(row, on, m, depth * (m + n));
+    };
+    return row_tiles * (double(panels) * panel(row.nr) + (tail ? panel(double(tail)) : 0));
+  };
+  // Of the last tiles of an axis some leave points out.
+  double group = 0;
+  for (const bool y : {false, true})
+    for (const bool x : {false, true}) {
+      const auto share = [&](int i, bool out) { return out ? 1 - 1 / double(std::max<int64_t>(t.count[i], 1)) : 1; };
+      const int64_t points = (y ? t.ay - t.few[0] : t.few[0]) * (x ? t.ax - t.few[1] : t.few[1]);
+      if (points) group += double(points) * multiply(tiles * share(0, y) * share(1, x));
+    }
+  // Stores bound that, so narrow vectors win nothing; and a call waits for the first lines of its tile.
+  const double in = 0.18 * row.vector + (source_run(g, row) ? 0 : 0.15 * row.vector),
+               out = 0.25 * row.vector + (destination_run(p, g, row) ? 0 : 0.12 * row.vector), call = 55;
+  const double sources = double(t.all_parts()) * double(b.word[blocks]);
+  const double vectors = in * sources * double(up(g.c, row.vector)) + out * double(up(g.k, row.vector));
+  group += tiles * (double(t.points()) * vectors + call * (sources + 1));
+  return group * double(groups.tiles) * double(g.groups);
+}
+
+}  // namespace
+
+blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
+  const tiling t = tiling_of(f, g);
+  const weight_panels panels = {g, row.nr, row.vector, t.products()};
+  blocking b = {};
+  b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
+  // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
+  // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.  Those that
+  // L3 does not keep come so slowly that tiles had better wait there.
+  const int64_t l2 = int64_t(m.l2),
+                one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
+  const int64_t weights = panels.taps * g.c * panels.columns() * 4;
+  const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
+  b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
+  b.word[weights_ahead] = !resident;
+  const int64_t room = resident ? l2 * 3 / 4 - weights : (far ? 8 : 4) * l2, least = up(12, row.mr) * row.mr;
+  const int64_t largest = far                               ? std::numeric_limits<int64_t>::max()
+                          : resident && b.word[image_ahead] ? least
+                                                            : std::max(least, up(25, row.mr) * row.mr);
+  const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
+  int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
+  b.word[tile_groups] = parts, b.word[blocks] = 1;
+  b.cycles = compute_cycles(p, t, row, m, b);
+  b.workers = useful_workers(m, b.cycles, threads);
+  if (b.workers > 1 && parts * g.groups < 2 * b.workers) {
+    // Smaller groups while each worker has two that fill the tile, else every worker has a share of the weights.
+    if (t.tiles * g.groups >= 2 * b.workers * least)
+      parts = up(2 * b.workers, g.groups);
+    else
+      split = std::min(std::max<int64_t>(panels.count(), 1), up(b.workers, parts * g.groups));
+  } else if (g.groups == 1) {
+    parts = up(parts, b.workers) * b.workers;
+  }
+  b.word[tile_groups] = std::clamp<int64_t>(parts, 1, std::max<int64_t>(t.tiles, 1));
+  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), split));
+  // Blocks begin where those of a blocked layout do.
+  while (b.word[block_panels] * row.nr % 16 != 0) ++b.word[block_panels];
+  b.word[blocks] = std::max<int64_t>(1, up(panels.count(), b.word[block_panels]));
+  if (b.workers > 1) b.cycles = compute_cycles(p, t, row, m, b);
+  const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
+  b.workspace_bytes =
+      sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
+  return b;
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
+  const operand_bytes o(g, b.packed_bytes);
+  // Half of the shorter of products and weights that pass by is hidden; transforms wait for pieces of the image, planes
+  // for twice as many.
+  const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
+  const double weights = double(passes) * o.weights / (fetch_rate(m, o.weights) * m.cycle_ns);
+  const double piece = through_buffer(p, g, row) ? 4 : 2;
+  const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
+  return waiting(row, m, b,
+                 weights - 0.5 * std::min(b.cycles, weights) + image / (fetch_rate(m, o.all()) * m.cycle_ns));
+}
+
+}  // namespace quern::winograd_driver
