@@ -15,12 +15,10 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
   const cut groups(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups]));
   const double tiles = groups.tiles ? double(groups.count) / double(groups.tiles) : 0;
   const double depth = double(g.c * t.products()) / double(t.points());
-  // The products of one point: all panels by so many tiles.
+  // The products of one point: all panels by so many tiles.  The hardware follows the panels, not the rows of tiles.
   const auto multiply = [&](double taking_part) {
     const double row_tiles = std::max(1.0, std::ceil(taking_part / row.mr)), m = taking_part / row_tiles;
-    const auto panel = [&](double n) {
-      return tile_cycles(row, on, m, n, depth) + refill_cycles(row, on, m, depth * (m + n));
-    };
+    const auto panel = [&](double n) { return tile_cycles(row, on, m, n, depth) + row_cycles(m, depth); };
     return row_tiles * (double(panels) * panel(row.nr) + (tail ? panel(double(tail)) : 0));
   };
   // Of the last tiles of an axis some leave points out.
