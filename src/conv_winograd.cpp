@@ -10,9 +10,10 @@
 //     for tile: dst = epilogue(transformed products)
 //
 // Tiles are counted over rows, interleaved images (dilation d is d by d images with pixels d apart), and batch.  At
-// stride 2 the products of an output's interleaved images, its parts, are summed before the transform: taps of
-// row.gemm. Filters along one axis take tiles along it alone; along y the axes change places.  Where channels are not
-// densest in memory, lines of tiles go through a buffer of 16 channels in L1.
+// stride 2 an output reads interleaved images, by parts of the filter; so does a filter in parts of neighbouring taps.
+// Their products are summed before the transform: taps of row.gemm.  Filters along one axis take tiles along it alone;
+// along y the axes change places.  Where channels are not densest in memory, lines of tiles go through a buffer of 16
+// channels in L1.
 #include "conv_winograd.h"
 
 #include "driver.h"
@@ -38,9 +39,9 @@ refusal refuse(const form& f, const full_problem& p, const kernel&) {
   const bool transposed = p.op == QUERN_CONV_TRANSPOSED, square = high > 1 && wide > 1;
   // Of an axis with more than one tap.
   const auto refuse_axis = [&](int i, const char* filter, const char* stride, const char* dilation) -> refusal {
-    const int64_t most = transposed ? 1 : 2, s = w.stride[i];
+    const int64_t most = transposed || f.parts > 1 ? 1 : 2, s = w.stride[i];
     if (s > most) return {QUERN_REASON_SHAPE, stride, s, most};
-    if (up(w.filter[i], s) != f.r) return {QUERN_REASON_SHAPE, filter, w.filter[i], s * f.r};
+    if (up(w.filter[i], s * f.parts) != f.r) return {QUERN_REASON_SHAPE, filter, w.filter[i], s * f.parts * f.r};
     if (s > 1 && w.dilation[i] > 1) return {QUERN_REASON_SHAPE, dilation, w.dilation[i], 1};
     return {};
   };
@@ -48,6 +49,7 @@ refusal refuse(const form& f, const full_problem& p, const kernel&) {
   if (wide > 1 || high <= 1) why = refuse_axis(2, "window.filter[2]", "window.stride[2]", "window.dilation[2]");
   if (!why && high > 1) why = refuse_axis(1, "window.filter[1]", "window.stride[1]", "window.dilation[1]");
   if (why) return why;
+  if (square && !f.most_square) return {QUERN_REASON_SHAPE, "window.filter[1]", high, 1};
   if (square && w.stride[1] != w.stride[2]) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], w.stride[1]};
   const int64_t c = p.src.size[1] / p.groups, least = square ? f.least_square : f.least_line;
   const int64_t most = square ? f.most_square / (w.stride[1] * w.stride[2]) : INT64_MAX;
@@ -86,18 +88,20 @@ void pack(const form& f, const job& j, int64_t first, int64_t count, const void*
       for (int64_t part = 0; part < t.all_parts(); ++part) {
         const int64_t py = part / t.parts[1], px = part % t.parts[1];
         double wide[most_taps][most_points] = {};
-        const int64_t ry = up(t.y.taps - py, t.parts[0]), rx = up(t.x.taps - px, t.parts[1]);
-        for (int64_t r = 0; r < ry; ++r)
+        const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
+        int64_t rows = 0;
+        for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows)
           for (int64_t i = 0; i < t.ax; ++i)
-            for (int64_t s = 0; s < rx; ++s)
-              wide[r][i] +=
-                  f.matrices.g[i][s] * double(w[(t.y.filter_begin + (r * t.parts[0] + py) * t.y.filter_step) * sy +
-                                                (t.x.filter_begin + (s * t.parts[1] + px) * t.x.filter_step) * sx]);
+            for (int64_t x = tx.begin, s = 0; x < tx.end; x += t.stride[1], ++s)
+              wide[rows][i] +=
+                  f.matrices.g[i][s] *
+                  double(
+                      w[(t.y.filter_begin + y * t.y.filter_step) * sy + (t.x.filter_begin + x * t.x.filter_step) * sx]);
         for (int64_t point = 0; point < t.points(); ++point) {
           const int64_t i = point / t.ax, parts_y = t.parts_at(0, i), parts_x = t.parts_at(1, point % t.ax);
           if (py >= parts_y || px >= parts_x) continue;
           double sum = 0;
-          for (int64_t r = 0; r < ry; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][point % t.ax];
+          for (int64_t r = 0; r < rows; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][point % t.ax];
           float* row = to + panels.phase(channel / g.k, before[point]) + panels.panel(panel, parts_y * parts_x) +
                        ((py * parts_x + px) * g.c + c) * width;
           row[k % j.row.nr] = float(sum);
@@ -149,8 +153,8 @@ void transform_input(const work& w, int64_t first, int64_t last) {
     for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile), points[i] = tile.points(t, 1);
     const auto below = [](int n) { return (1u << n) - 1; };
     for (int64_t part = 0; part < w.s.parts; ++part) {
-      const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + part / t.parts[1],
-                    x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + part % t.parts[1];
+      const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + t.offset(0, part / t.parts[1]),
+                    x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + t.offset(1, part % t.parts[1]);
       float* const v = w.v + part * w.s.v;
       winograd_input_f32 call = {};
       call.points[0] = at.points(t, 0);
@@ -276,7 +280,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
                    .first = {t.y.in_begin + (t.ay - t.my) * t.apart[0], t.x.in_begin + (t.ax - t.mx) * t.apart[1]},
                    .size = {t.y.in_size, t.x.in_size},
                    .step = {t.y.in_step, t.x.in_step},
-                   .each = {t.my * t.parts[0], t.mx * t.parts[1]},
+                   .each = {t.my * t.stride[0], t.mx * t.stride[1]},
                    .apart = {t.step[0], t.step[1]}},
                   std::min(last, t.tiles - (last - first)), std::min(t.tiles, last + (last - first)), calls);
   const int64_t channel = w.group * g.k + w.channel;

@@ -2,7 +2,8 @@
 //
 // The driver of Winograd's forms, of which every conv_winograd_<form>.cpp makes an algorithm: F(m x m, r x r) of
 // square filters, and F(m, r) of filters that are r long along one axis and one along the other.  At stride 2 an axis
-// is two interleaved images, of which each meets every other tap: filters 2 r and 2 r - 1 long.
+// is two interleaved images, of which each meets every other tap: filters 2 r and 2 r - 1 long.  So are the filters of
+// forms in two parts, whose products are summed likewise: F(5, 4 + 4).
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@ struct form {
   double growth;  // of rounding errors, along one axis
   // Input channels of a group with which lines and squares keep to the error class; the most, over all parts.
   int64_t least_line, least_square, most_square;
+  int parts;  // of taps, along an axis
 };
 
 refusal refuse(const form&, const full_problem&, const kernel&);
@@ -55,10 +57,11 @@ constexpr double growth_of(const winograd_matrices& w) {
 }
 
 // What an algorithm's row of functions takes.
-template <int M, int R, int64_t LEAST_LINE = 0, int64_t LEAST_SQUARE = 0, int64_t MOST_SQUARE = INT64_MAX>
+template <int M, int R, int64_t LEAST_LINE = 0, int64_t LEAST_SQUARE = 0, int64_t MOST_SQUARE = INT64_MAX,
+          int PARTS = 1>
 struct of {
   static constexpr winograd_matrices matrices{M, R};
-  static constexpr form f = {matrices, M, R, growth_of(matrices), LEAST_LINE, LEAST_SQUARE, MOST_SQUARE};
+  static constexpr form f = {matrices, M, R, growth_of(matrices), LEAST_LINE, LEAST_SQUARE, MOST_SQUARE, PARTS};
 
   static refusal refuse(const full_problem& p, const kernel& row) { return winograd_driver::refuse(f, p, row); }
   static blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {

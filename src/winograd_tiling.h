@@ -40,7 +40,10 @@ struct tiling {
   int64_t my, mx, ay, ax;
   int64_t step[2];    // outputs from one of a tile to the next, along y and x
   int64_t apart[2];   // inputs from one of a tile to the next
-  int64_t parts[2];   // interleaved images that one output reads: the stride of a transformed axis
+  int64_t stride[2];  // of a transformed axis
+  // Parts of the filter, each a filter of its own: every other tap at stride 2, whose inputs are an interleaved image,
+  // or neighbouring taps; and the taps from one part to the next.
+  int64_t parts[2], part_taps[2];
   bool fewer[2];      // the last part has a tap less than the form: its product at infinity is zero
   int64_t images[2];  // interleaved images of outputs: the dilation
   int64_t count[2];   // tiles of one of those
@@ -53,6 +56,16 @@ struct tiling {
   int64_t parts_at(int axis_index, int64_t point) const {
     const int64_t a = axis_index ? ax : ay;
     return parts[axis_index] - (fewer[axis_index] && a % 2 == 0 && point == a - 1);
+  }
+  // Taps of the filter that part i is made of: from `begin` on, every stride-th.
+  range taps_of(int axis_index, int64_t part) const {
+    const int64_t taps = axis_index ? x.taps : y.taps, r = axis_index ? ax - mx + 1 : ay - my + 1;
+    const int64_t begin = part * part_taps[axis_index];
+    return {begin, std::min(taps, begin + r * stride[axis_index])};
+  }
+  // Inputs from part 0 to another.
+  int64_t offset(int axis_index, int64_t part) const {
+    return part * part_taps[axis_index] * (axis_index ? x : y).tap_step;
   }
   int64_t parts_at(int64_t point) const { return parts_at(0, point / ax) * parts_at(1, point % ax); }
   // Of all points together.
@@ -79,11 +92,12 @@ inline tiling tiling_of(const form& f, const geometry& g) {
   t.mx = f.m, t.ax = f.m + f.r - 1;
   t.my = t.square ? t.mx : 1, t.ay = t.square ? t.ax : 1;
   const auto split = [&](int i, const axis& a, bool transformed, int64_t m) {
-    const int64_t stride = transformed && !g.transposed ? g.stride[(i == 1) != upright ? 2 : 1] : 1;
-    t.step[i] = transformed && stride == 1 ? a.tap_step : 1;
-    t.apart[i] = std::max(stride, t.step[i]);
-    t.parts[i] = stride;
-    t.fewer[i] = a.taps < stride * f.r && transformed;
+    t.stride[i] = transformed && !g.transposed ? g.stride[(i == 1) != upright ? 2 : 1] : 1;
+    t.step[i] = transformed && t.stride[i] == 1 ? a.tap_step : 1;
+    t.apart[i] = std::max(t.stride[i], t.step[i]);
+    t.parts[i] = !transformed ? 1 : t.stride[i] > 1 ? t.stride[i] : f.parts;
+    t.part_taps[i] = t.stride[i] > 1 ? 1 : f.r;
+    t.fewer[i] = a.taps < t.parts[i] * f.r && transformed;
     t.images[i] = std::clamp<int64_t>(a.out_count, 1, t.step[i]);
     t.count[i] = up(up(a.out_count, t.images[i]), m);
     const int64_t all = t.few[i] = i ? t.ax : t.ay;

@@ -281,10 +281,10 @@ struct filter_size {
 
 // Random problems that some form takes: any image, padding, dilation, groups, batch, strides and epilogue.
 quern_problem random_winograd(dice& d) {
-  static constexpr filter_size filters[] = {{3, 3},    {3, 3},    {3, 3},    {1, 3},    {3, 1},    {5, 5},
-                                            {1, 5},    {5, 1},    {7, 7},    {1, 7},    {7, 1},    {2, 2},
-                                            {1, 2},    {3, 3, 2}, {3, 3, 2}, {4, 4, 2}, {1, 3, 2}, {3, 1, 2},
-                                            {5, 5, 2}, {6, 5, 2}, {1, 7, 2}, {7, 7, 2}};
+  static constexpr filter_size filters[] = {{3, 3},    {3, 3},    {3, 3},    {1, 3},    {3, 1},    {5, 5},    {1, 5},
+                                            {5, 1},    {7, 7},    {1, 7},    {7, 1},    {2, 2},    {1, 2},    {6, 6},
+                                            {6, 1},    {1, 8},    {8, 1},    {3, 3, 2}, {3, 3, 2}, {4, 4, 2}, {1, 3, 2},
+                                            {3, 1, 2}, {5, 5, 2}, {6, 5, 2}, {1, 7, 2}, {7, 7, 2}};
   for (;;) {
     const auto [r, s, stride] = d.of(filters);
     shape f = {.op = stride == 1 && d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
@@ -383,8 +383,8 @@ std::vector<double> in_double(quern_problem p, const operands& in) {
   return list;
 }
 
-constexpr filter_size form_filters[] = {{3, 3}, {1, 3},    {5, 5},    {1, 5},    {7, 7},   {1, 7},
-                                        {2, 2}, {3, 3, 2}, {1, 3, 2}, {5, 5, 2}, {7, 7, 2}};
+constexpr filter_size form_filters[] = {{3, 3}, {1, 3}, {5, 5}, {1, 5},    {6, 6},    {1, 6},    {7, 7},
+                                        {1, 7}, {1, 8}, {2, 2}, {3, 3, 2}, {1, 3, 2}, {5, 5, 2}, {7, 7, 2}};
 
 quern_problem error_problem(filter_size f, int64_t c) {
   const shape s = {.c = c,

@@ -12,4 +12,5 @@ QUERN_KERNELS(winograd_f32_neon,
               winograd_row<vec, 2, 5>("winograd_f32_f25_neon", "transforms of F(2, 5)", QUERN_ISA_NEON),
               winograd_row<vec, 4, 5>("winograd_f32_f45_neon", "transforms of F(4, 5)", QUERN_ISA_NEON),
               winograd_row<vec, 2, 7>("winograd_f32_f27_neon", "transforms of F(2, 7)", QUERN_ISA_NEON),
+              winograd_row<vec, 5, 4>("winograd_f32_f54_neon", "transforms of F(5, 4)", QUERN_ISA_NEON),
               winograd_row<vec, 5, 2>("winograd_f32_f52_neon", "transforms of F(5, 2)", QUERN_ISA_NEON))
