@@ -62,10 +62,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.packed_bytes = uint64_t(g.groups * panels * row.mr * g.c * taps * points) * sizeof(float);
   b.workspace_bytes = uint64_t(up(g.c * s.channel * int64_t(sizeof(float)), QUERN_ALIGN) * QUERN_ALIGN);
   // A vector of pixels: products, and the way back with the epilogue; lines, and what L1 does not keep of them.
-  const double vectors = double(up(g.out[2], row.nr)), mr = row.mr;
+  const int64_t half = row.nr / 2;
+  const double vectors = 0.5 * double(up(g.out[2], half)), mr = row.mr;
   const double kept = double(b.workspace_bytes) > 0.75 * double(m.l1) ? 1.2 : 1;
   const double call = 0.5 * kept * double(points * taps * g.c) * (mr + 0.3) + 8 * mr + 15;
-  const double transform = 13 * double(up(g.in[2], row.vector)) * double(g.c);
+  const double transform = 6.5 * double(up(g.in[2], half)) * double(g.c);
   b.cycles = pace(row, m) * double(g.n * g.groups * g.out[0] * strips) * (vectors * double(panels) * call + transform);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1, images = std::max<int64_t>(1, g.n * g.out[0]);
@@ -133,18 +134,20 @@ void run(const job& j, const execution& e) {
           j.row.winograd_input[0](image);
         }
         call.lines = size_t(std::min(lines, g.out[1] - y));
+        const auto place = [&](const int64_t* stride) {
+          return n * stride[0] + group * g.k * stride[1] + d * stride[2] + y * stride[3];
+        };
+        float* const dst = static_cast<float*>(e.args.dst) + place(g.dst);
+        const float* const residual =
+            epilogue.residual ? static_cast<const float*>(e.args.residual) + place(g.residual) : nullptr;
         for (int64_t x = 0; x < g.out[2]; x += nr)
           for (int64_t i = 0; i < panels; ++i) {
-            const int64_t channel = group * g.k + i * mr;
-            const auto place = [&](const int64_t* stride) {
-              return n * stride[0] + channel * stride[1] + d * stride[2] + y * stride[3] + x;
-            };
             call.m = size_t(std::min(mr, g.k - i * mr)), call.n = size_t(std::min(nr, g.out[2] - x));
             call.src = v + s.first_read + x;
             call.weights = reinterpret_cast<const float*>(e.packed) + (group * panels + i) * panel;
-            call.out.channel = size_t(channel);
-            call.out.c = static_cast<float*>(e.args.dst) + place(g.dst);
-            if (epilogue.residual) call.out.residual = static_cast<const float*>(e.args.residual) + place(g.residual);
+            call.out.channel = size_t(group * g.k + i * mr);
+            call.out.c = dst + i * mr * g.dst[1] + x;
+            if (epilogue.residual) call.out.residual = residual + i * mr * g.residual[1] + x;
             j.row.grouped(call);
           }
       }

@@ -19,21 +19,27 @@
 namespace quern {
 namespace {
 
+// Pixels x on, at most a vector of them.
 template <class V, int M>
-void transform_lines(const winograd_input_f32& t) {
+[[gnu::always_inline]] inline void transform_lines_at(const winograd_input_f32& t, size_t x) {
   constexpr int A = M + 2, TAPS = 3;
-  for (size_t x = 0; x < t.n; x += V::width) {
-    const float* p = t.src + (t.origin + static_cast<ptrdiff_t>(x));
-    const size_t count = t.n - x < V::width ? t.n - x : V::width;
-    V d[A], o[A];
-    QUERN_UNROLL for (int k = 0; k < A; ++k, p += t.column) {
-      d[k] = !(t.columns >> k & 1) ? V::zero() : count == V::width ? V::load(p) : V::load_part(p, count);
-      V::hold(d[k]);                                            // one load for all that it is part of
-      if (k >= TAPS - 1) __builtin_prefetch(p + M * t.column);  // the next strip's
-    }
-    input_line<A>(d, o);
-    QUERN_UNROLL for (int j = 0; j < A; ++j) o[j].store(t.v + static_cast<size_t>(j) * t.matrix + x);
+  const float* p = t.src + (t.origin + static_cast<ptrdiff_t>(x));
+  const size_t count = t.n - x;
+  V d[A], o[A];
+  QUERN_UNROLL for (int k = 0; k < A; ++k, p += t.column) {
+    d[k] = !(t.columns >> k & 1) ? V::zero() : count >= V::width ? V::load(p) : V::load_part(p, count);
+    V::hold(d[k]);                                            // one load for all that it is part of
+    if (k >= TAPS - 1) __builtin_prefetch(p + M * t.column);  // the next strip's
   }
+  input_line<A>(d, o);
+  QUERN_UNROLL for (int j = 0; j < A; ++j) o[j].store(t.v + static_cast<size_t>(j) * t.matrix + x);
+}
+
+template <class V, class Half, int M>
+void transform_lines(const winograd_input_f32& t) {
+  size_t x = 0;
+  for (; x + Half::width < t.n; x += V::width) transform_lines_at<V, M>(t, x);
+  if (x < t.n) transform_lines_at<Half, M>(t, x);
 }
 
 template <class V, int M, int MR>
@@ -85,6 +91,12 @@ void planes_winograd(const grouped_f32& g) {
     finish<V>(out, g.m, g.n, sums[i], W);
     if (out.residual) out.residual += g.residual_line;
   }
+}
+
+// Few pixels at the end of a line take half a vector.
+template <class V, class Half, int M, int MR>
+void run_planes_winograd(const grouped_f32& g) {
+  g.n <= Half::width ? planes_winograd<Half, M, MR>(g) : planes_winograd<V, M, MR>(g);
 }
 
 }  // namespace
