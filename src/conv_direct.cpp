@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, panels_at_once, chunk_k, images, streams };
+enum word { bands, block_panels, blocks, panels_at_once, chunk_k, images, streams, fetches_ahead };
 
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
 
@@ -124,6 +124,8 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // one panel are, or of a chunk of its taps, a third of L2, by all strips of the band.
   const int64_t weights = 4 * k * panels.columns(), image = 4 * g.c * g.in[0] * g.in[1] * g.in[2];
   const bool fit = weights <= int64_t(m.l1) / 2 || (weights <= l2 / 2 && image > l2 / 2);
+  // Pixels from beyond L2 are waited for, with whatever tile they are read.
+  b.word[fetches_ahead] = weights <= l2 / 2 && image > l2 / 2;
   b.word[panels_at_once] = fit ? std::max<int64_t>(panels.count(), 1) : 1;
   // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
   b.word[chunk_k] = fit || p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
@@ -267,12 +269,16 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const int64_t weights_step = b.panels.panel(1, ph.taps()), dst_step = g.dst_channel(row.nr),
                 residual_step = residual ? g.residual_channel(row.nr) : 0;
   const int64_t whole = std::min(panels.end, last) - panels.begin;
-  const auto strip = [&](const float* a, float* c, const float* add, int64_t m) {
+  // Pixels of one tap follow each other: the first panel fetches the next strip, as much in a step of k as it is long.
+  const bool ahead = b.j.blocks.word[fetches_ahead] && taps.total == 1 && taps.count == 1 && s.line.src == taps.k;
+  const auto strip = [&](const float* a, const float* next, float* c, const float* add, int64_t m) {
+    tile.ahead = next, tile.pace = size_t(m);
     tile.m = m, tile.a = a, tile.b = weights, tile.tap = taps.whole;
     tile.n = row.nr, tile.ldb = row.nr;
     tile.out.c = c, tile.out.residual = add, tile.out.channel = channel;
     for (int64_t i = 0; i < whole; ++i) {
       row.gemm(tile);
+      tile.ahead = nullptr;
       tile.b += weights_step, tile.out.c += dst_step, tile.out.channel += row.nr;
       if (add) tile.out.residual += residual_step;
     }
@@ -292,8 +298,9 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
         const float* add = residual ? residual + at(&side::residual) : nullptr;
         for (int64_t i = 0; i < tiles.tiles; ++i) {
           const int64_t m = tiles.rows(i);
-          strip(a, c, add, m);
-          if (i + 1 == tiles.tiles) break;  // no pointer leaves its operand
+          const bool is_last = i + 1 == tiles.tiles;
+          strip(a, ahead && !is_last ? a + m * s.line.src : nullptr, c, add, m);
+          if (is_last) break;  // no pointer leaves its operand
           if (taps.total) a += m * s.line.src;
           c += m * s.line.dst;
           if (add) add += m * s.line.residual;
