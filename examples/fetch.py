@@ -25,10 +25,13 @@ def fetch(package, tags, files, folder):
                    "--no-deps", "--only-binary=:all:", "--dest", scratch, *tags, package]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+            # Who cannot reach the index is told at last that it has no such package.
+            broken = [line for line in lines if "connection broken by" in line]
+            reason = broken[0].split("after ", 1)[-1] if broken else lines[-1]
             if "No module named pip" in done.stderr:
-                lines = ["python3 has no pip (apt-get install python3-pip)"]
-            sys.exit(f"cannot download {package}: {lines[-1].strip()}")
+                reason = "python3 has no pip (apt-get install python3-pip)"
+            sys.exit(f"cannot download {package}: {reason}")
         wheel = next(pathlib.Path(scratch).glob("*.whl"))
         try:
             with zipfile.ZipFile(wheel) as archive:

@@ -104,7 +104,7 @@ void run_tiles(const picture& input, plane plane, const tiling& tiling, int64_t 
 }
 
 void print_table(const network& network, double runs, double peak, const std::vector<difference>& errors) {
-  std::printf("\n%-12s %-42s %-36s %9s %8s %6s", "layer", "shape of one tile", "kernel", "ms", "GFLOP/s", "peak");
+  std::printf("\n%-12s %-42s %-48s %9s %8s %6s", "layer", "shape of one tile", "kernel", "ms", "GFLOP/s", "peak");
   std::printf(errors.empty() ? "\n" : " %10s %10s\n", "L2 error", "max error");
   double flops = 0;
   for (size_t i = 0; i < network.layers.size(); i++) {
@@ -119,7 +119,7 @@ void print_table(const network& network, double runs, double peak, const std::ve
                   layer.model->transposed ? " /2" : "");
     const double rate = layer.flops * runs / layer.seconds * 1e-9;
     const std::string kernel = std::string(layer.plan.algorithm) + " " + layer.plan.kernel;
-    std::printf("%-12s %-42s %-36s %9.2f %8.1f %5.1f%%", layer.model->name.c_str(), shape, kernel.c_str(),
+    std::printf("%-12s %-42s %-48s %9.2f %8.1f %5.1f%%", layer.model->name.c_str(), shape, kernel.c_str(),
                 layer.seconds * 1e3, rate, 100 * rate / peak);
     if (errors.empty())
       std::printf("\n");
@@ -128,7 +128,7 @@ void print_table(const network& network, double runs, double peak, const std::ve
     flops += layer.flops * runs;
   }
   const double seconds = network.seconds(), rate = flops / seconds * 1e-9;
-  std::printf("%-12s %-42s %-36s %9.2f %8.1f %5.1f%%\n", "all", "", "", seconds * 1e3, rate, 100 * rate / peak);
+  std::printf("%-12s %-42s %-48s %9.2f %8.1f %5.1f%%\n", "all", "", "", seconds * 1e3, rate, 100 * rate / peak);
 }
 
 // "3 tiles", "1 tile"
