@@ -9,5 +9,5 @@ QUERN_ALGORITHM(conv_winograd_f43x2,
                 .about = "Winograd F(4x4, 3x3) of the quarters of 5x5 or 6x6, or F(4, 3) of halves",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .transforms = true,
-                .refuse = form::refuse, .choose_blocks = form::choose_blocks, .predict = form::predict,
-                .error_bound = form::error_bound, .pack = form::pack, .run = form::run)
+                .refuses_alike = true, .refuse = form::refuse, .choose_blocks = form::choose_blocks,
+                .predict = form::predict, .error_bound = form::error_bound, .pack = form::pack, .run = form::run)

@@ -7,5 +7,5 @@ using form = quern::winograd_driver::of<5, 4, 4, 0, 0, 2>;
 QUERN_ALGORITHM(conv_winograd_f54x2, .about = "Winograd F(5, 4) of both halves of 7 or 8 taps along one axis",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .transforms = true,
-                .refuse = form::refuse, .choose_blocks = form::choose_blocks, .predict = form::predict,
-                .error_bound = form::error_bound, .pack = form::pack, .run = form::run)
+                .refuses_alike = true, .refuse = form::refuse, .choose_blocks = form::choose_blocks,
+                .predict = form::predict, .error_bound = form::error_bound, .pack = form::pack, .run = form::run)

@@ -116,6 +116,11 @@ TEST(Choose, KnownChoices) {
 }
 
 // The widest instructions that the CPU has, whatever its caches; none that it lacks.
+bool is_of_problem(quern_reason reason) {
+  return reason == QUERN_REASON_TYPE || reason == QUERN_REASON_LAYOUT || reason == QUERN_REASON_SHAPE ||
+         reason == QUERN_REASON_EPILOGUE;
+}
+
 // A plan does not ask all candidates for their cost: it finds the same one as a query for all of them.
 TEST(Choose, WhoIsNotAskedCouldNotWin) {
   using test::dice, test::shape, test::completed;
@@ -152,6 +157,14 @@ TEST(Choose, WhoIsNotAskedCouldNotWin) {
     EXPECT_EQ(plan.predicted_ns, all[0].predicted_ns)
         << plan.algorithm << " " << plan.kernel << " beside " << all[0].algorithm << " " << all[0].kernel;
     chosen.insert(plan.algorithm);
+    // What is said to be refused with any row is.
+    std::map<std::string, std::set<bool>> refused;
+    for (const quern_candidate& c : all)
+      if (c.verdict != QUERN_UNAVAILABLE) refused[c.algorithm].insert(is_of_problem(c.reason));
+    for (size_t a = 0; a < algorithm_count(); ++a) {
+      if (!algorithm_at(a).refuses_alike) continue;
+      EXPECT_LE(refused[algorithm_at(a).name].size(), 1u) << algorithm_at(a).name;
+    }
   }
   EXPECT_GE(chosen.size(), 5u);
 }
