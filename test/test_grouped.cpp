@@ -220,7 +220,8 @@ TEST(grouped_problems, are_exact_in_every_layout) {
       }
   }
   // However many kernels a build has, none goes without problems.
-  for (const kernel* row : rows_of(kind::grouped_f32)) EXPECT_GE(solved[row->name], 1) << row->name;
+  for (const kind k : {kind::grouped_f32, kind::grouped_planes_f32})
+    for (const kernel* row : rows_of(k)) EXPECT_GE(solved[row->name], 1) << row->name;
 }
 
 TEST(grouped_problems, have_the_bits_of_all_other_chains) {
