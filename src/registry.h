@@ -24,7 +24,8 @@ const algorithm& algorithm_at(size_t index);
 
 bool solves(const algorithm&, quern_op op);
 
-// Whether a row of the kind that `algorithm` drives serves it for the operator.
+// Whether a row of the kind that `algorithm` drives serves it for the operator.  Rows in tiles of transforms are for
+// those that transform, who multiply padding.
 inline bool serves(const kernel& row, const algorithm& a, quern_op op) {
   return (row.op == 0 || row.op == op) && (a.transforms ? row.winograd || row.tile : a.pads || !row.tile);
 }
