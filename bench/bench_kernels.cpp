@@ -245,7 +245,7 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < quern::kernel_count(); ++i) {
     const quern::kernel& row = quern::kernel_at(i);
     const bool gemm = row.kind == quern::kind::gemm_f32;
-    if (row.tile || (!row.gemm && !row.grouped && !row.planes && !row.depthwise)) continue;  // transforms: by problems
+    if (row.tile || (!row.gemm && !row.grouped && !row.planes && !row.depthwise)) continue;  // Winograd: by problems
     auto* const entry = benchmark::RegisterBenchmark(
         row.name, [&row, isa = cpu.isa](benchmark::State& state) { run(state, row, isa); });
     entry->ArgName(gemm ? "k" : "filter");

@@ -66,7 +66,7 @@ struct algorithm {
   quern_accuracy accuracy;
   int32_t repeat;      // QUERN_REPEAT_*
   bool on_request;     // only when the wish names it (the reference)
-  bool transforms;     // drives rows that bring Winograd's transforms, or are in tiles of them
+  bool transforms;     // drives rows that bring Winograd's transforms
   bool pads;           // multiplies the zeros of padding instead of leaving them out, as all that transform do
   bool splits;         // multiplies parts of each f32
   bool refuses_alike;  // a problem that one row is refused, all are

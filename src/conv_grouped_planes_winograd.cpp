@@ -158,7 +158,7 @@ void run(const job& j, const execution& e) {
 }  // namespace quern
 
 QUERN_ALGORITHM(conv_grouped_planes_winograd, .about = "few channels a group, 3x3, NCHW: Winograd down the lines",
-                .drives = kind::grouped_planes_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
-                .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .transforms = true, .refuse = refuse,
+                .drives = kind::grouped_planes_winograd_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
+                .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse,
                 .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
                 .run = run)

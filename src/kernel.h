@@ -386,6 +386,8 @@ enum class kind : uint8_t {
   reorder_f32,
   grouped_f32,
   grouped_planes_f32,
+  grouped_winograd_f32,
+  grouped_planes_winograd_f32,
   split_f32,
   dot_f32,
   reference_cuda,
@@ -411,7 +413,7 @@ struct kernel {
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any
   int16_t lines = 0;           // lines of outputs that one call takes
-  int16_t tile = 0;            // winograd_line_f32: m, outputs of a tile
+  int16_t tile = 0;            // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile
 
   const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them
 

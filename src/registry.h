@@ -24,10 +24,9 @@ const algorithm& algorithm_at(size_t index);
 
 bool solves(const algorithm&, quern_op op);
 
-// Whether a row of the kind that `algorithm` drives serves it for the operator.  Rows in tiles of transforms are for
-// those that transform, who multiply padding.
+// Whether a row of the kind that `algorithm` drives serves it for the operator.
 inline bool serves(const kernel& row, const algorithm& a, quern_op op) {
-  return (row.op == 0 || row.op == op) && (a.transforms ? row.winograd || row.tile : a.pads || !row.tile);
+  return (row.op == 0 || row.op == op) && (!a.transforms || row.winograd);
 }
 
 // Whether `algorithm` solves `op` with `row`: same kind, and a row that serves the operator.

@@ -130,7 +130,6 @@ class grouped : public kernel_test {
 };
 
 TEST_P(grouped, is_exact_on_small_integers_between_guard_pages) {
-  if (row().tile) GTEST_SKIP() << "transforms: another contract, which problems try";
   const size_t w = static_cast<size_t>(row().vector), group = static_cast<size_t>(row().group);
   const size_t whole = std::max<size_t>(1, group);  // outputs that a call takes together
   for (size_t m = 1; m <= static_cast<size_t>(row().mr); ++m)
@@ -220,7 +219,8 @@ TEST(grouped_problems, are_exact_in_every_layout) {
       }
   }
   // However many kernels a build has, none goes without problems.
-  for (const kind k : {kind::grouped_f32, kind::grouped_planes_f32})
+  for (const kind k :
+       {kind::grouped_f32, kind::grouped_planes_f32, kind::grouped_winograd_f32, kind::grouped_planes_winograd_f32})
     for (const kernel* row : rows_of(k)) EXPECT_GE(solved[row->name], 1) << row->name;
 }
 

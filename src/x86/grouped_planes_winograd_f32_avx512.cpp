@@ -9,7 +9,7 @@
 
 QUERN_KERNELS(grouped_planes_winograd_f32_avx512, {.name = "grouped_planes_winograd_f32_4x16_f43_avx512",
                                                    .about = "planes of groups, F(4, 3) down the lines",
-                                                   .kind = kind::grouped_planes_f32,
+                                                   .kind = kind::grouped_planes_winograd_f32,
                                                    .isa = QUERN_ISA_AVX512,
                                                    .mr = 4,
                                                    .nr = 16,
