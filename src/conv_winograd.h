@@ -2,8 +2,8 @@
 //
 // The driver of Winograd's forms, of which every conv_winograd_<form>.cpp makes an algorithm: F(m x m, r x r) of
 // square filters, and F(m, r) of filters that are r long along one axis and one along the other.  At stride 2 an axis
-// is two interleaved images, of which each meets every other tap: filters 2 r and 2 r - 1 long.  So are the filters of
-// forms in two parts, whose products are summed likewise: F(5, 4 + 4).
+// is two interleaved images, of which each meets every other tap: filters 2 r and 2 r - 1 long.  Forms in two parts
+// take such filters at stride 1: half of the taps are a part, and products are summed in the same way.
 #pragma once
 
 #include <algorithm>
