@@ -246,6 +246,12 @@ bool better(const option& a, const option& b) {
   return measured ? a.rank < b.rank : a.cost.ns < b.cost.ns;
 }
 
+bool stands_before(const algorithm& a, const algorithm& b) {
+  for (size_t i = 0; &algorithm_at(i) != &b; ++i)
+    if (&algorithm_at(i) == &a) return true;
+  return false;
+}
+
 uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
 
 // Every version of quern_candidate has what sorts.
@@ -391,7 +397,9 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
         return;
       in_best_layouts(full, a, row, backend, w, tuned, o);
       if (o.verdict == QUERN_USABLE) {
-        if (!best.algorithm || better(o, best)) best = o;
+        // Of equals the first of the table, as in a query for all: those of no work take no time.
+        const bool equal = best.algorithm && !better(best, o) && stands_before(a, *best.algorithm);
+        if (!best.algorithm || better(o, best) || equal) best = o;
       } else if (w.verbose > 1) {
         char why[200];
         explain(candidate_of(full, work(p), o, w), why, sizeof why);

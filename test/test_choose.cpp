@@ -129,7 +129,7 @@ TEST(Choose, WhoIsNotAskedCouldNotWin) {
   for (int i = 0; i < (test::emulated ? 500 : 5000); ++i) {
     shape s = {.op = d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
     const auto size = [&](int64_t most) { return d.one_in(2) ? d.from(1, most) : int64_t{1} << d.from(0, 9); };
-    s.n = d.one_in(3) ? d.from(1, 9) : 1;
+    s.n = d.one_in(3) ? d.from(0, 9) : 1;  // without images all cost the same
     if (d.one_in(4))
       s.groups = size(300), s.c = d.one_in(2) ? 1 : d.from(1, 32), s.k = d.one_in(2) ? s.c : d.from(1, 32);
     else
@@ -154,8 +154,7 @@ TEST(Choose, WhoIsNotAskedCouldNotWin) {
     quern_error error = {};
     ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
     const std::vector<quern_candidate> all = candidates(p, wish);
-    EXPECT_EQ(plan.predicted_ns, all[0].predicted_ns)
-        << plan.algorithm << " " << plan.kernel << " beside " << all[0].algorithm << " " << all[0].kernel;
+    EXPECT_EQ(std::string(plan.algorithm) + " " + plan.kernel, std::string(all[0].algorithm) + " " + all[0].kernel);
     chosen.insert(plan.algorithm);
     // What is said to be refused with any row is.
     std::map<std::string, std::set<bool>> refused;
