@@ -16,7 +16,7 @@
 
 #include "fuzz.h"
 #include "guard.h"
-#include "kernel_rows.h"
+#include "kernel_test.h"
 #include "tile_activation.h"
 
 namespace quern::test {

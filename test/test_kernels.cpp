@@ -15,7 +15,7 @@
 #include "compare.h"
 #include "fuzz.h"
 #include "guard.h"
-#include "kernel_rows.h"
+#include "kernel_test.h"
 #include "tile_activation.h"
 
 namespace quern {

@@ -12,7 +12,7 @@
 
 #include "algorithm.h"
 #include "fuzz.h"
-#include "kernel_rows.h"
+#include "kernel_test.h"
 #include "machine.h"
 #include "shapes.h"
 #include "tile_activation.h"

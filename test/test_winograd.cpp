@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "fuzz.h"
-#include "kernel_rows.h"
+#include "kernel_test.h"
 #include "shapes.h"
 #include "tile_activation.h"
 #include "winograd_points.h"
