@@ -44,6 +44,7 @@ const char* const fixed[] = {
     "g9ic9ih7oc9kh4kw2ph2dw1",
     "g7ic28ih11oc28kh3ph1 bias act=relu",
     "g5ic40ih10oc40kh3ph2dh1 scale bias",
+    "g5ic40ih10oc40kh3ph1 bias act=clamp:0:6",
     "g10ic40ih9oc40kh3sh2ph1 bias residual=after",
     "g3ic24ih8iw17oc24kh5ph2 bias act=hard_swish",
     "g3ic24ih9oc24kh3sh2ph1 bias",
