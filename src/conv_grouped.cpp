@@ -137,12 +137,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   return b;
 }
 
-cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry& g = geometry_of(p);
-  const operand_bytes o(g, b.packed_bytes);
-  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
-}
-
 // [phase][vector][taps of a kernel's row][c][tap in it][output]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
@@ -281,5 +275,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_grouped, .about = "few channels a group, NHWC and blocked, pixels and groups in registers",
                 .drives = kind::grouped_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict_one_pass, .error_bound = chain_bound, .pack = pack, .run = run)

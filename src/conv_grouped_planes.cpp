@@ -111,12 +111,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   return b;
 }
 
-cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry& g = geometry_of(p);
-  const operand_bytes o(g, b.packed_bytes);
-  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
-}
-
 // [group][k / mr][tap][c][mr]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
@@ -206,5 +200,5 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_grouped_planes, .about = "few channels a group, NCHW, pixels of planes in registers",
                 .drives = kind::grouped_planes_f32, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict_one_pass, .error_bound = chain_bound, .pack = pack, .run = run)

@@ -76,12 +76,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   return b;
 }
 
-cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry& g = geometry_of(p);
-  const operand_bytes o(g, b.packed_bytes);
-  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
-}
-
 // [group][k / mr][c][s][point][mr]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
@@ -160,5 +154,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_grouped_planes_winograd, .about = "few channels a group, 3x3, NCHW: Winograd down the lines",
                 .drives = kind::grouped_planes_winograd_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .choose_blocks = choose_blocks, .predict = predict_one_pass, .error_bound = error_bound, .pack = pack,
                 .run = run)

@@ -44,11 +44,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   return b;
 }
 
-cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const operand_bytes o(geometry_of(p), b.packed_bytes);
-  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, false));
-}
-
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
   pack_panels({g, j.row.nr, j.row.vector}, first, count, static_cast<const float*>(weights),
@@ -170,5 +165,6 @@ void run(const job& j, const execution& e) {
 
 QUERN_ALGORITHM(conv_strided, .about = "sliding window over any layout, channel by channel, without workspace",
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
-                .least_cycles = least_by_channels, .error_bound = chain_bound, .pack = pack, .run = run)
+                .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict_one_pass, .least_cycles = least_by_channels, .error_bound = chain_bound,
+                .pack = pack, .run = run)

@@ -208,4 +208,10 @@ inline cost overlapped(const kernel& row, const machine& on, const blocking& blo
   return waiting(row, on, blocks, traffic - 0.5 * std::min(blocks.cycles, traffic));
 }
 
+// algorithm.predict of whoever reads image and weights once and streams nothing.
+inline cost predict_one_pass(const full_problem& p, const kernel& row, const blocking& blocks, const machine& on) {
+  const operand_bytes o(geometry_of(p), blocks.packed_bytes);
+  return overlapped(row, on, blocks, o.cycles(on, o.weights + o.image, false));
+}
+
 }  // namespace quern
