@@ -48,8 +48,9 @@ quern_status state_of(const quern_plan* plan, plan_state& out, quern_error* erro
   return QUERN_OK;
 }
 
-quern_status make_plan(quern_plan* plan, const quern_device* device, quern_problem& p, const resolved_wish& w,
-                       quern_error* error) {
+quern_status make_plan(quern_plan* plan, const quern_device* device, const quern_problem& problem,
+                       const resolved_wish& w, quern_error* error) {
+  full_problem p(problem);
   option o;
   if (const quern_status s = choose(p, w, o, error)) return s;
   loaded_kernel loaded = {};
@@ -63,7 +64,7 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, quern_probl
   plan->packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.blocks.packed_bytes : 0;
   plan->workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
   plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
-  plan->error_bound = o.algorithm->error_bound(full_problem(p));
+  plan->error_bound = o.algorithm->error_bound(p);
   plan->predicted_ns = o.cost.ns;
   plan_state state = {
       0,      o.algorithm, o.row, o.blocks, blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes),

@@ -43,7 +43,7 @@ double bytes_moved(const quern_problem& p) {
 
 }  // namespace
 
-work::work(const quern_problem& p) : flops(direct_flops(p)), bytes(bytes_moved(p)) {}
+work::work(const full_problem& p) : flops(2 * p.products), bytes(bytes_moved(p)) {}
 
 quern_candidate candidate_of(const full_problem& p, const work& work, const option& o, const resolved_wish& w) {
   quern_candidate c = {};

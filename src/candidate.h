@@ -10,7 +10,7 @@ namespace quern {
 // What candidates of a problem have in common.
 struct work {
   double flops, bytes;
-  explicit work(const quern_problem&);
+  explicit work(const full_problem&);
 };
 
 quern_candidate candidate_of(const full_problem&, const work&, const option&, const resolved_wish&);

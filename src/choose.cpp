@@ -378,9 +378,8 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   return QUERN_OK;
 }
 
-quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quern_error* error) {
+quern_status choose(full_problem& p, const resolved_wish& w, option& best, quern_error* error) {
   best = {};
-  const full_problem full(p);
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
   const looked_up table(p, w);
@@ -393,24 +392,27 @@ quern_status choose(quern_problem& p, const resolved_wish& w, option& best, quer
     const auto wanted = [&](const algorithm& a) { return (a.least_cycles != nullptr) == bounded && &a != alike; };
     for_each_pair(w.machine, p.op, wanted, [&](const algorithm& a, const kernel& row, quern_backend backend) {
       if (bounded && best.algorithm && !tuned && w.verbose <= 1 &&
-          a.least_cycles(full, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
+          a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
         return;
-      in_best_layouts(full, a, row, backend, w, tuned, o);
+      in_best_layouts(p, a, row, backend, w, tuned, o);
       if (o.verdict == QUERN_USABLE) {
         // Of equals the first of the table, as in a query for all: those of no work take no time.
         const bool equal = best.algorithm && !better(best, o) && stands_before(a, *best.algorithm);
         if (!best.algorithm || better(o, best) || equal) best = o;
       } else if (w.verbose > 1) {
         char why[200];
-        explain(candidate_of(full, work(p), o, w), why, sizeof why);
+        explain(candidate_of(p, work(p), o, w), why, sizeof why);
         say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
       } else if (refuses_all(a, o.why)) {
         alike = &a;
       }
     });
   }
-  if (!best.algorithm) return none_usable(full, w, error);
-  lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
+  if (!best.algorithm) return none_usable(p, w, error);
+  if (has_any(p)) {
+    lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
+    p = full_problem(p);
+  }
   if (w.verbose > 0) {
     quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
     const bool measured = best.measured_ns > 0;
@@ -469,9 +471,9 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   // Sorted as they come: the caller's array is the only one.  The whole of a candidate may be longer than
   // the caller knows, so what sorts is remade from what every version has: verdict and time.
   char* const base = reinterpret_cast<char*>(out);
-  const work common(p);
   const looked_up table(p, w);
   const full_problem full(p);
+  const work common(full);
   const tuned_row* const tuned = table.row();
   option best = {};
   size_t found = 0, kept = 0;
@@ -545,7 +547,7 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
     front[place] = o, kept = place + 1 + moved;
   });
   for (size_t i = 0; i < std::min(kept, capacity); ++i) {
-    quern_candidate c = candidate_of(full, work(p), front[i], w);
+    quern_candidate c = candidate_of(full, work(full), front[i], w);
     if (i == 0) c.verdict = QUERN_CHOSEN;
     give(c, reinterpret_cast<quern_candidate*>(reinterpret_cast<char*>(out) + i * size), size);
   }

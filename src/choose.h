@@ -43,7 +43,7 @@ quern_status resolve(const quern_device*, const quern_wish*, resolved_wish& out,
 
 // The cheapest usable option for a complete problem, over all layouts that it leaves open: `problem` has those of
 // the option then.  QUERN_UNSUPPORTED, with the reasons, when there is none.
-quern_status choose(quern_problem& problem, const resolved_wish&, option& out, quern_error*);
+quern_status choose(full_problem& problem, const resolved_wish&, option& out, quern_error*);
 
 // The usable options of a complete problem without QUERN_ANY, as they are without tuning, by predicted time.  Writes at
 // most `capacity` of them; returns how many.

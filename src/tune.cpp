@@ -503,7 +503,8 @@ quern_status quern_tune(const quern_device* device, const quern_problem* problem
     return QUERN_OK;
   };
   option chosen;
-  if (const quern_status s = choose(p, w, chosen, error)) return s;
+  full_problem full(p);
+  if (const quern_status s = choose(full, w, chosen, error)) return s;
   tuned.algorithm = chosen.algorithm->name, tuned.kernel = chosen.row->name;
   tuned.measured_ns = chosen.measured_ns;
   if (b.level == QUERN_TUNE_NONE || empty(p)) return reply();
