@@ -8,8 +8,10 @@
 //       for output plane
 //         row.depthwise                                            vector by vector, each over all lines
 //
-// A vector of channels goes through the whole image before the next one: the lines under the filter stay in L1.
-// Line by line with all channels took a sixth to a half longer, even where the image exceeds L2 (Zen 5).
+// A vector of channels goes through all lines before the next one: the lines under the filter stay in L1.  All lines
+// are the image's, or a band's that stays in L2 where what is beyond comes slowly: cache lines whose neighbours other
+// vectors want were fetched several times (1.1 to 1.8 times as fast from memory, and from L3 on Emerald Rapids; from
+// Zen's L3 bands lose a twentieth, line by line a sixth to a half).
 #include "depthwise_classes.h"
 #include "driver.h"
 #include "weights.h"
@@ -69,6 +71,17 @@ int64_t side_by_side(const geometry& g, int64_t vector) {
   return least;
 }
 
+bool comes_slowly(const geometry& g, const machine& m) {
+  return copy_rate(m, operand_bytes(g, 0).all()) < m.l2_rate / 2;
+}
+
+// Lines of outputs that stay in L2 with their inputs.
+int64_t lines_in_l2(const geometry& g, const machine& m) {
+  const operand_bytes o(g, 0);
+  const double lines = double(g.n * g.out[0] * g.out[1]) * double(m.l2) / 2;
+  return std::max<int64_t>(1, int64_t(lines / std::max(1.0, o.all())));
+}
+
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
@@ -84,15 +97,17 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
-  b.word[bands] = std::min(rows, up(wanted, fixed * b.word[blocks]));
+  const int64_t lines = comes_slowly(g, m) ? lines_in_l2(g, m) : rows;
+  b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), up(rows, std::min(rows, lines)), rows);
   return b;
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Lines of dst are read before they are written, and many lines are on their way at once.
-  return overlapped(row, m, b, (1.5 * o.image + 3 * o.output) / (copy_rate(m, o.all()) * m.cycle_ns));
+  // Lines of dst are read before they are written, and without bands many lines are on their way at once.
+  const double bytes = (comes_slowly(g, m) ? 1 : 1.5) * (o.image + 2 * o.output);
+  return overlapped(row, m, b, bytes / (copy_rate(m, o.all()) * m.cycle_ns));
 }
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.
