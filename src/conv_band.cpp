@@ -110,7 +110,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count()));
   }
   b.word[bands] = parts;
-  b.word[streams] = !b.word[sown] && g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
+  b.word[streams] = !b.word[sown] && streams_output(g, m);
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), channel_blocks));
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
 

@@ -116,7 +116,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
   if (most_taps(g) > stack_taps)
     b.workspace_bytes = uint64_t(up(2 * most_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
-  b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2 / 4;
+  b.word[streams] = streams_output(g, m);
 
   const phase first = phase_of(g, 0);
   const int64_t k = std::max<int64_t>(1, first.taps() * g.c);

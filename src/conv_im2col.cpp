@@ -132,7 +132,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   int64_t pixels = std::max<int64_t>(pixel_tile, l2 / 2 / kc / pixel_tile * pixel_tile);
   pixels = std::min(pixels, up(std::max<int64_t>(x.pixels, 1), pixel_tile) * pixel_tile);
 
-  b.word[streams] = g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
+  b.word[streams] = streams_output(g, m);
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;

@@ -126,7 +126,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
   }
   b.word[bands] = parts;
-  b.word[streams] = !b.word[sown] && g.n * g.groups * g.k * g.out[0] * g.out[1] * g.out[2] > l2;
+  b.word[streams] = !b.word[sown] && streams_output(g, m);
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
   b.word[strip_floats] = up(int64_t(band_floats(g, x, up(rows, parts))), 16) * 16;

@@ -90,7 +90,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN);
   b.word[panels_outermost] = b.packed_bytes > m.l1 * 3 / 4;
   const double out_lines = double(g.n * g.out[0] * g.out[1]), tiles = row.mr / row.tile;
-  b.word[streamed] = out_lines * double(g.out[2] * g.k) * 4 > 4 * double(m.l2);
+  b.word[streamed] = streams_output(g, m);
   // A term of a point takes a load and half a cycle a tile; back again, half a cycle an operation and one a store.
   // Weights and transformed pixels come from L2 where L1 has no room for both.
   const double points = double(s.lines * s.a), terms = points * double(s.terms);

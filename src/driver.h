@@ -170,6 +170,11 @@ struct operand_bytes {
   }
 };
 
+// Whether an output goes past the caches: no next layer would find it there.
+inline bool streams_output(const geometry& g, const machine& on) {
+  return operand_bytes(g, 0).output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
+}
+
 // What its rows of A take, of which `k` elements are new to it: a line at a time, from L2.  That is where tall tiles
 // lose: the panels of B that pass by leave little of A in L1.
 inline double row_cycles(double m, double k) { return 1.25 * m * k / 16; }
