@@ -187,7 +187,7 @@ void run(const job& j, const execution& e) {
 
     winograd_strip_f32 call = {};
     call.terms = size_t(s.terms), call.term = terms;
-    call.matrix = size_t(s.matrix), call.tile = size_t(s.m * s.stride * s.pixel);
+    call.line = lines, call.matrix = size_t(s.matrix), call.tile = size_t(s.m * s.stride * s.pixel);
     call.out.epilogue = &epilogue;
     call.out.ldc = size_t(g.dst[4]), call.out.ldr = size_t(g.residual[4]);
     call.out.stream = word[streamed];
@@ -197,14 +197,12 @@ void run(const job& j, const execution& e) {
       const int64_t top = ph.h.in_begin + y * ph.h.in_step;
       for (next = std::max(next, top + taps.begin); on.count() > 0 && next < top + taps.end; ++next) transform(next);
       call.lines = on.count() > 0 ? size_t(taps.count()) : 0;
+      for (int64_t r = taps.begin; r < taps.end; ++r) lines[r - taps.begin] = ring + (top + r) % s.lines * s.line;
       const auto strip = [&](int64_t x, int64_t k) {
-        // Each strip has its lines: where its first tile begins.
-        for (int64_t r = taps.begin; r < taps.end; ++r)
-          lines[r - taps.begin] = ring + (top + r) % s.lines * s.line + (x - first) * s.stride * s.pixel;
         const auto place = [&](const int64_t* stride, int64_t channel) {
           return n * stride[0] + channel + d * stride[2] + y * stride[3] + x * stride[4];
         };
-        call.line = lines;
+        call.first = size_t((x - first) * s.stride * s.pixel);
         call.pixels = size_t(std::min<int64_t>(row.mr, last - x));
         call.n = size_t(std::min<int64_t>(row.nr, g.k - k * row.nr));
         call.weights = reinterpret_cast<const float*>(e.packed) + k * panel + taps.begin * s.terms * s.a * row.nr;

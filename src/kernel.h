@@ -262,7 +262,7 @@ struct winograd_output_f32 {
 //
 //   line     V[j * matrix + x] = sum over k < a of BT[j][k] * src[x + k * apart]      x < n, and up to a whole vector
 //   strip    C[t * m + i][k] = epilogue(sum over j < a of AT[i][j] * (sum over lines r < lines, terms q < terms of
-//                line[r][term[q] + j * matrix + t * tile] * weights[((r * terms + q) * a + j) * nr + k]))
+//                line[r][first + term[q] + j * matrix + t * tile] * weights[((r * terms + q) * a + j) * nr + k]))
 //
 // for mr / m tiles t, of whose outputs the first `pixels` are written, and n <= nr channels k.  A term is a channel
 // and, at stride 2, one of two interleaved images.
@@ -277,6 +277,7 @@ struct winograd_transform_f32 {
 struct winograd_strip_f32 {
   size_t pixels, n, lines, terms;
   const float* const* line;
+  size_t first;  // where the first tile begins in each of them
   const int32_t* term;
   size_t matrix, tile;
   const float* weights;

@@ -35,7 +35,7 @@ void strip(const winograd_strip_f32& s) {
   const size_t tile = s.tile, matrix = s.matrix;
   for (size_t r = 0; r < s.lines; ++r)
     for (size_t q = 0; q < s.terms; ++q) {
-      const float* p = s.line[r] + s.term[q];
+      const float* p = s.line[r] + s.first + s.term[q];
       QUERN_UNROLL for (int j = 0; j < A; ++j, p += matrix, w += W) {
         const V weights = V::load(w);
         QUERN_UNROLL for (int t = 0; t < T; ++t) acc[t][j] =
