@@ -8,6 +8,9 @@
 // left out.  What a column of tiles needs is found once for all channels: a small plane takes few cycles.
 //
 // H is a vector of half the width, if there is one: the last column of a line takes it where it suffices.
+//
+// Under a filter of one row lines share nothing: a tile is vectors of a single line then, channel by channel, so that
+// memory is read in order.
 #pragma once
 
 #include "epilogue.h"
@@ -254,7 +257,7 @@ template <class V, block_of B>
 // Tiles of MR lines for the filters that they are made for.
 template <int MR, int K, int STEP>
 struct planar_made {
-  static constexpr int lines = MR;
+  static constexpr int lines = MR, rows = K;
   template <class V, block_of B>
   using line = planar_line<V, K, STEP, B>;
 
@@ -337,7 +340,7 @@ struct planar_line_any {
 // Tiles for any filter.
 template <int MR>
 struct planar_any {
-  static constexpr int lines = MR;
+  static constexpr int lines = MR, rows = 0;
   template <class V, block_of B>
   using line = planar_line_any<V>;
 
@@ -439,8 +442,72 @@ template <class T, class V, class H, block_of B>
   }
 }
 
+// Of a line under a filter of one row with step 1, N vectors from output x on, all of whose inputs exist.
+template <class V, int N, block_of B>
+[[gnu::always_inline]] inline void row_tile(const depthwise_planar_f32& d, const planar_place& p, V bias, size_t x,
+                                            size_t y) {
+  constexpr ptrdiff_t lanes = B == block_of::one ? 1 : V::width;
+  const epilogue_f32& e = *d.out.epilogue;
+  const ptrdiff_t block = static_cast<ptrdiff_t>(d.block);
+  const float* src = p.src + (d.origin + d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.step * d.y.src +
+                              static_cast<ptrdiff_t>(x) * block);
+  const float* weights = p.weights + d.plane[0].b * lanes;
+  V acc[N];
+  QUERN_UNROLL for (V& sum : acc) sum = V::zero();
+  for (size_t s = 0; s < d.x.taps; ++s, src += d.apart * block, weights += lanes) {
+    const V w = planar_weight<V, B>(weights);
+    QUERN_UNROLL for (int i = 0; i < N; ++i) acc[i] = V::fma(V::load(src + i * V::width), w, acc[i]);
+  }
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  float* const to = p.dst + (y * d.y.dst + x * d.block);
+  QUERN_UNROLL for (int i = 0; i < N; ++i) V::min(upper, V::max(lower, acc[i] + bias)).store(to + i * V::width);
+}
+
+// All blocks of channels under a filter of one row.  False: it takes the tiles of several lines.
+template <class V, block_of B>
+[[gnu::noinline]] bool planar_rows(const depthwise_planar_f32& d) {
+  using T = planar_any<1>;
+  constexpr size_t most = 16;
+  if (d.x.step != 1 || d.y.taps != 1 || d.planes != 1 || d.y.begin > 0) return false;
+  if (!d.out.epilogue->clamp_only || d.out.ldc != d.block || d.n % d.block) return false;
+  if (static_cast<ptrdiff_t>(d.y.count) > (d.y.end + d.y.step - 1) / d.y.step) return false;
+  // Outputs all of whose inputs exist, in whole vectors; the others by columns.
+  const size_t pixels = V::width / d.block, columns = (d.x.count + pixels - 1) / pixels;
+  const ptrdiff_t reach = static_cast<ptrdiff_t>(d.x.taps - 1) * d.apart, inner_end = d.x.end - reach;
+  const size_t first = d.x.begin > 0 ? (static_cast<size_t>(d.x.begin) + pixels - 1) / pixels : 0;
+  size_t end = inner_end > 0 ? static_cast<size_t>(inner_end) : 0;
+  end = (end < d.x.count ? end : d.x.count) / pixels;
+  if (end < first || first + columns - end > most) return false;
+  planar_column<V, T::line<V, B>::masks> column[most];
+  size_t count = 0;
+  for (size_t i = 0; i < columns; ++i) {
+    if (i == first) i = end;
+    if (i == columns) break;
+    column[count].set(d, i * pixels, planar_channels<V, B>(d, d.block), d.block);
+    T::line<V, B>::set(column[count++], d);
+  }
+  planar_place p = {d.src, d.weights, d.out.c, d.out.residual, d.out.channel, d.block};
+  size_t turn = d.out.channel % d.multiplier;
+  for (size_t c = 0; c < d.n; c += d.block) {
+    const V bias = planar_bias<V, B>(d, p);
+    for (size_t y = 0; y < d.y.count; ++y) {
+      size_t i = 0, x = first;
+      for (; i < first; ++i) T::tile<V, V, B>(d, p, column[i], bias, y);
+      for (; x + 8 <= end; x += 8) row_tile<V, 8, B>(d, p, bias, x * pixels, y);
+      for (; x + 2 <= end; x += 2) row_tile<V, 2, B>(d, p, bias, x * pixels, y);
+      for (; x < end; ++x) row_tile<V, 1, B>(d, p, bias, x * pixels, y);
+      for (; i < count; ++i) T::tile<V, V, B>(d, p, column[i], bias, y);
+    }
+    if (++turn == d.multiplier) turn = 0, p.src += d.src_block;
+    p.weights += d.weights_block, p.dst += d.dst_block, p.channel += d.block;
+  }
+  return true;
+}
+
 template <class T, class V, class H>
 void run_planar(const depthwise_planar_f32& d) {
+  if constexpr (T::rows == 0)
+    if (d.block == 1 ? planar_rows<V, block_of::one>(d) : planar_rows<V, block_of::several>(d)) return;
   if (d.block == 1) return planar_blocks<T, V, H, block_of::one>(d);
   if constexpr (V::width > 4) planar_blocks<T, V, V, block_of::several>(d);
 }

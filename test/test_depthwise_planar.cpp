@@ -174,6 +174,27 @@ TEST_P(depthwise_planar, is_exact_on_small_integers_between_guard_pages) {
   }
 }
 
+// Whole vectors of one line are a tile of their own.
+TEST_P(depthwise_planar, filters_of_one_row_are_exact) {
+  if (row().taps) GTEST_SKIP() << "square filters";
+  const size_t w = static_cast<size_t>(row().vector);
+  for (size_t block : {1, 4, 8}) {
+    if (block >= w) continue;
+    for (size_t m = 1; m <= 20 * w / block; m += static_cast<size_t>(dice_.from(1, static_cast<int64_t>(w)))) {
+      window s = {.planes = 1, .block = block};
+      s.n = block * static_cast<size_t>(dice_.from(1, 3));
+      s.multiplier = block == 1 && dice_.one_in(3) ? 2 : 1;
+      const size_t taps = static_cast<size_t>(dice_.from(1, 5));
+      s.x = some(m, taps, 1, dice_.from(1, 4));
+      // All of the image and some padding, as a network has it.
+      const ptrdiff_t reach = static_cast<ptrdiff_t>(taps - 1) * s.x.apart;
+      if (!dice_.one_in(4)) s.x.first = dice_.from(0, reach), s.x.inputs = static_cast<ptrdiff_t>(m);
+      s.y = {static_cast<size_t>(dice_.from(1, 3)), 1, dice_.from(1, 2), 1, 0, 6};
+      ASSERT_TRUE(check(s, dice_.one_in(2) ? edge::front : edge::back));
+    }
+  }
+}
+
 // A build of one operator or ISA may have none.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(depthwise_planar);
 INSTANTIATE_TEST_SUITE_P(rows, depthwise_planar, testing::ValuesIn(test::rows_of(kind::depthwise_planar_f32)),
