@@ -88,14 +88,12 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Half of the shorter of products and weights that pass by is hidden; transforms wait for pieces of the image, planes
-  // for twice as many.
+  // Of weights that pass by half is fetched in time; transforms wait for pieces of the image, planes for twice as many.
   const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
-  const double weights = double(passes) * o.weights / (fetch_rate(m, o.weights) * m.cycle_ns);
+  const double weights = 0.5 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);
   const double piece = through_buffer(p, g, row) ? 4 : 2;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
-  return waiting(row, m, b,
-                 weights - 0.5 * std::min(b.cycles, weights) + image / (fetch_rate(m, o.all()) * m.cycle_ns));
+  return waiting(row, m, b, weights + image / (fetch_rate(m, o.all()) * m.cycle_ns));
 }
 
 }  // namespace quern::winograd_driver
