@@ -63,7 +63,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   const double step = g.transposed ? 1 : double(g.stride[1]);
   const double lines = depth * ((mr - 1) * step + rows) / mr;  // read for one
   double loads = 0;
-  if (row.taps) {
+  if (g.filter[0] == 1 && g.filter[1] == 1 && g.stride[2] == 1 && !row.taps) {
+    loads = width;  // a tile of one line shares its weights
+  } else if (row.taps) {
     const double kept = std::clamp((row.vector == 16 ? 28 : 12) - mr, 0.0, taps);
     loads = lines * (row.step == 1 ? width : 3 + 0.65 * width) + (taps - kept) / 2;
   } else {
