@@ -86,6 +86,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
     if (line % row.nr) one += tile_cycles(row, on, m, double(line % row.nr), k);
     one += double(up(line, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     one += double(up(line, row.nr)) * 3 * double(ph.taps());
+    // Rows of a tile go to pages of their own.
+    if (!sow) one += double(up(line, row.nr)) * 4 * m;
     // Where L1 does not keep the planes, each tap has its pixels from L2.
     if (4.0 * double(s.plane) * double(g.c) > double(on.l1)) one += refill_cycles(row, on, m, k * double(line));
     cycles += lines * double(channels.tiles) * one;
