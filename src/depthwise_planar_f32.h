@@ -75,7 +75,7 @@ struct planar_column {
 
   // Lanes of pixels that exist, of the vector that lies `after` floats after input `input`.
   [[gnu::always_inline]] typename V::lanes existing(const depthwise_planar_f32& d, ptrdiff_t input,
-                                                   ptrdiff_t after) const {
+                                                    ptrdiff_t after) const {
     const ptrdiff_t block = static_cast<ptrdiff_t>(d.block);
     return V::range((begin - input) * block - after, (end - input) * block - after) & channels;
   }
