@@ -491,12 +491,10 @@ template <class V, block_of B>
   for (size_t c = 0; c < d.n; c += d.block) {
     const V bias = planar_bias<V, B>(d, p);
     for (size_t y = 0; y < d.y.count; ++y) {
-      size_t i = 0, x = first;
-      for (; i < first; ++i) T::tile<V, V, B>(d, p, column[i], bias, y);
+      size_t x = first;
       for (; x + 8 <= end; x += 8) row_tile<V, 8, B>(d, p, bias, x * pixels, y);
-      for (; x + 2 <= end; x += 2) row_tile<V, 2, B>(d, p, bias, x * pixels, y);
       for (; x < end; ++x) row_tile<V, 1, B>(d, p, bias, x * pixels, y);
-      for (; i < count; ++i) T::tile<V, V, B>(d, p, column[i], bias, y);
+      for (size_t i = 0; i < count; ++i) T::tile<V, V, B>(d, p, column[i], bias, y);
     }
     if (++turn == d.multiplier) turn = 0, p.src += d.src_block;
     p.weights += d.weights_block, p.dst += d.dst_block, p.channel += d.block;
