@@ -22,28 +22,29 @@
 namespace quern {
 namespace {
 
-// Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table order, of
-// algorithms that are wanted(algorithm), while they are.
-template <class Wanted, class Visit>
-void for_each_pair(const machine& m, quern_op op, Wanted wanted, Visit visit) {
+enum class order { of_table, wide_first };  // files of a backend stand in the table by their instruction sets
+
+// Calls visit(row, backend) for every row that the algorithm drives for the operator on this machine.
+template <class Visit>
+void for_each_row(const algorithm& a, const machine& m, quern_op op, order files_in, Visit visit) {
+  if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) return;
   size_t files;
   const kernel_file* const file = kernel_files(files);
-  for (size_t i = 0; i < algorithm_count(); ++i) {
-    const algorithm& a = algorithm_at(i);
-    if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) continue;
-    for (size_t f = 0; f < files && wanted(a); ++f) {
-      const kernel_list& list = *file[f].list;
-      if (list.rows->kind != a.drives) continue;  // a file is of one kind
-      for (size_t k = 0; k < list.count && wanted(a); ++k)
-        if (serves(list.rows[k], a, op)) visit(a, list.rows[k], file[f].backend);
-    }
+  for (size_t i = 0; i < files; ++i) {
+    const kernel_file& f = file[files_in == order::wide_first ? files - 1 - i : i];
+    if (f.list->rows->kind != a.drives) continue;  // a file is of one kind
+    for (size_t k = 0; k < f.list->count; ++k)
+      if (serves(f.list->rows[k], a, op)) visit(f.list->rows[k], f.backend);
   }
 }
 
+// Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table order.
 template <class Visit>
 void for_each_pair(const machine& m, quern_op op, Visit visit) {
-  for_each_pair(
-      m, op, [](const algorithm&) { return true; }, visit);
+  for (size_t i = 0; i < algorithm_count(); ++i) {
+    const algorithm& a = algorithm_at(i);
+    for_each_row(a, m, op, order::of_table, [&](const kernel& row, quern_backend backend) { visit(a, row, backend); });
+  }
 }
 
 bool is_algorithm(const char* name, size_t length) {
@@ -246,10 +247,16 @@ bool better(const option& a, const option& b) {
   return measured ? a.rank < b.rank : a.cost.ns < b.cost.ns;
 }
 
-bool stands_before(const algorithm& a, const algorithm& b) {
-  for (size_t i = 0; &algorithm_at(i) != &b; ++i)
-    if (&algorithm_at(i) == &a) return true;
-  return false;
+// In the table.
+bool stands_before(const option& a, const option& b) {
+  if (a.algorithm != b.algorithm) {
+    size_t i = 0;
+    while (&algorithm_at(i) != a.algorithm && &algorithm_at(i) != b.algorithm) ++i;
+    return &algorithm_at(i) == a.algorithm;
+  }
+  size_t i = 0;
+  while (&kernel_at(i) != a.row && &kernel_at(i) != b.row) ++i;
+  return &kernel_at(i) == a.row;
 }
 
 uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
@@ -385,29 +392,32 @@ quern_status choose(full_problem& p, const resolved_wish& w, option& best, quern
   const looked_up table(p, w);
   const tuned_row* const tuned = table.row();
   option o;
-  // Last those of which it is known what they take at least: where something faster has been found, they are not asked.
-  // Nor are other rows, where one says what all would.
-  for (const bool bounded : {false, true}) {
-    const algorithm* alike = nullptr;
-    const auto wanted = [&](const algorithm& a) { return (a.least_cycles != nullptr) == bounded && &a != alike; };
-    for_each_pair(w.machine, p.op, wanted, [&](const algorithm& a, const kernel& row, quern_backend backend) {
-      if (bounded && best.algorithm && !tuned && w.verbose <= 1 &&
-          a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
-        return;
-      in_best_layouts(p, a, row, backend, w, tuned, o);
-      if (o.verdict == QUERN_USABLE) {
-        // Of equals the first of the table, as in a query for all: those of no work take no time.
-        const bool equal = best.algorithm && !better(best, o) && stands_before(a, *best.algorithm);
-        if (!best.algorithm || better(o, best) || equal) best = o;
-      } else if (w.verbose > 1) {
-        char why[200];
-        explain(candidate_of(p, work(p), o, w), why, sizeof why);
-        say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
-      } else if (refuses_all(a, o.why)) {
-        alike = &a;
-      }
-    });
-  }
+  // Those of which it is known what they take at least come after the others, plain sums last, and in each turn first
+  // what is likely to be fast: forms of many outputs, wide vectors.  Where something faster has been found, they are
+  // not asked.  Nor are other rows, where one says what all would.
+  for (const int turn : {0, 1, 2})
+    for (size_t i = algorithm_count(); i-- > 0;) {
+      const algorithm& a = algorithm_at(i);
+      if (turn != (!a.least_cycles ? 0 : a.transforms ? 1 : 2)) continue;
+      bool refused = false;
+      for_each_row(a, w.machine, p.op, order::wide_first, [&](const kernel& row, quern_backend backend) {
+        if (refused) return;
+        if (a.least_cycles && best.algorithm && !tuned && w.verbose <= 1 &&
+            a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
+          return;
+        in_best_layouts(p, a, row, backend, w, tuned, o);
+        if (o.verdict == QUERN_USABLE) {
+          // Of equals the first of the table, as in a query for all: those of no work take no time.
+          if (!best.algorithm || better(o, best) || (!better(best, o) && stands_before(o, best))) best = o;
+        } else if (w.verbose > 1) {
+          char why[200];
+          explain(candidate_of(p, work(p), o, w), why, sizeof why);
+          say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
+        } else {
+          refused = refuses_all(a, o.why);
+        }
+      });
+    }
   if (!best.algorithm) return none_usable(p, w, error);
   if (has_any(p)) {
     lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);

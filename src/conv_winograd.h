@@ -25,6 +25,7 @@ struct form {
 refusal refuse(const form&, const full_problem&, const kernel&);
 blocking choose_blocks(const form&, const full_problem&, const kernel&, const machine&, uint32_t threads);
 cost predict(const full_problem&, const kernel&, const blocking&, const machine&);
+double least_cycles(const form&, const full_problem&, const kernel&, const machine&);
 double error_bound(const form&, const full_problem&);
 void pack(const form&, const job&, int64_t first, int64_t count, const void* weights, char* payload);
 void run(const form&, const job&, const execution&);
@@ -69,6 +70,9 @@ struct of {
   }
   static cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
     return winograd_driver::predict(p, row, b, m);
+  }
+  static double least_cycles(const full_problem& p, const kernel& row, const machine& m) {
+    return winograd_driver::least_cycles(f, p, row, m);
   }
   static double error_bound(const full_problem& p) { return winograd_driver::error_bound(f, p); }
   static void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

@@ -8,4 +8,5 @@ QUERN_ALGORITHM(conv_winograd_f54x2, .about = "Winograd F(5, 4) of both halves o
                 .drives = kind::gemm_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_ISA, .transforms = true,
                 .refuses_alike = true, .refuse = form::refuse, .choose_blocks = form::choose_blocks,
-                .predict = form::predict, .error_bound = form::error_bound, .pack = form::pack, .run = form::run)
+                .predict = form::predict, .least_cycles = form::least_cycles, .error_bound = form::error_bound,
+                .pack = form::pack, .run = form::run)
