@@ -53,20 +53,19 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   if (g.k == 0) return 0;
   const cut chunks(g.k, row.nr);
   const double outputs = double(g.k) / double(chunks.tiles), blocks = double(up(g.c, lanes));
+  const double width = double(lanes) / row.vector, m = dot_rows(row.tile, int(chunks.rows(0)));
   double cycles = 0;
   // Of many phases the first along each axis stand for all.
   const int64_t phases = std::min<int64_t>(g.phases(), 8);
   for (int64_t f = 0; f < phases; ++f) {
     const phase ph = phase_of(g, f);
     const double pixels = double(ph.outputs());
-    // A tile is eight pixels or as many as registers allow, each by all outputs; sixteen lanes of each sum.
-    const double sums = row.vector == 16 ? 24 : 12, width = double(lanes) / row.vector;
-    const double m = std::clamp(std::floor(sums / (outputs * width)), 1.0, 8.0);
-    const double tiles = pixels / m, calls = pixels / double(std::clamp<int64_t>(ph.w.out_count, 1, row.mr));
-    cycles +=
-        double(chunks.tiles) * (tiles * (tile_cycles(row, on, m * outputs, double(lanes), blocks * double(ph.taps())) +
-                                         row_cycles(m, double(ph.h.taps * ph.d.taps * g.c))) +
-                                calls * (60 + 40 * outputs) + pixels * outputs * 1.5);
+    // Sixteen channels of a tap: a load for each pixel and each output of the tile, of which all meet.
+    const double steps = blocks * double(ph.taps()), sums = m * outputs * width, loads = (m + outputs) * width;
+    const double tile = pace(row, on) * std::max(sums, loads) / 2 * steps + 20 + 1.5 * sums +
+                        row_cycles(m, double(ph.h.taps * ph.d.taps * g.c));
+    const double calls = pixels / double(std::clamp<int64_t>(ph.w.out_count, 1, row.mr));
+    cycles += double(chunks.tiles) * (pixels / m * tile + calls * (60 + 40 * outputs) + pixels * outputs * 1.5);
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }

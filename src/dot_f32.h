@@ -16,12 +16,9 @@ namespace {
 
 constexpr size_t dot_pixels = 64;  // of a call
 
-// Pixels of a tile for N outputs: as many as leave registers for what is multiplied.
+// Sums of a tile, sixteen lanes each: as many as leave registers for what is multiplied.
 template <class V>
-constexpr int dot_rows(int outputs) {
-  const int sums = (V::registers == 32 ? 24 : 12) / (outputs * (16 / V::width));
-  return sums >= 8 ? 8 : sums >= 4 ? 4 : sums >= 2 ? 2 : 1;
-}
+constexpr int dot_sums = (V::registers == 32 ? 24 : 12) / (16 / V::width);
 
 // Sums of M pixels and N outputs, the pixels of an output side by side, outputs dot_pixels apart.
 template <class V, int M, int N>
@@ -66,7 +63,7 @@ void dot_tile(const dot_f32& d, const float* a, float* sums) {
 
 template <class V, int N>
 [[gnu::noinline]] void dot_outputs(const dot_f32& d) {
-  constexpr size_t M = dot_rows<V>(N);
+  constexpr size_t M = dot_rows(dot_sums<V>, N);
   alignas(64) float sums[N][dot_pixels] = {}, addends[N][dot_pixels], out[N][dot_pixels];
   if (d.m >= M) {
     // The last tile goes back to end with the pixels.

@@ -351,6 +351,13 @@ struct split_functions {
 // read; rows of B go on to whole sixteens with zeros.  Each S is one chain of fused multiply-adds in the order of
 // (t, p) from zero, and l and l + 8 are added, then 4 apart, neighbours, pairs: the same bits on every ISA.  C[i][j] is
 // at out.c[i * ldc + column[j]], the residual likewise; output channels are out.channel + j.
+//
+// Registers hold row.tile of the S: of so many outputs dot_rows() pixels at a time.
+constexpr int dot_rows(int tile, int outputs) {
+  const int rows = tile / outputs;
+  return rows >= 8 ? 8 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+}
+
 struct dot_f32 {
   size_t m, n, k, taps;
   const gemm_tap* tap;
@@ -414,7 +421,7 @@ struct kernel {
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any
   int16_t lines = 0;           // lines of outputs that one call takes
-  int16_t tile = 0;            // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile
+  int16_t tile = 0;            // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums
 
   const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them
 

@@ -11,4 +11,5 @@ QUERN_KERNELS(dot_f32_neon, {.name = "dot_f32_64x3_neon",
                              .mr = dot_pixels,
                              .nr = 3,
                              .vector = 4,
+                             .tile = dot_sums<vec>,
                              .dot = run_dot<vec, 3>})

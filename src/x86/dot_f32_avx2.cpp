@@ -11,4 +11,5 @@ QUERN_KERNELS(dot_f32_avx2, {.name = "dot_f32_64x3_avx2",
                              .mr = dot_pixels,
                              .nr = 3,
                              .vector = 8,
+                             .tile = dot_sums<vec>,
                              .dot = run_dot<vec, 3>})

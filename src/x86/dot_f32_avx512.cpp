@@ -11,4 +11,5 @@ QUERN_KERNELS(dot_f32_avx512, {.name = "dot_f32_64x4_avx512",
                                .mr = dot_pixels,
                                .nr = 4,
                                .vector = 16,
+                               .tile = dot_sums<vec>,
                                .dot = run_dot<vec, 4>})
