@@ -62,10 +62,12 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     const double pixels = double(ph.outputs());
     // Sixteen channels of a tap: a load for each pixel and each output of the tile, of which all meet.
     const double steps = blocks * double(ph.taps()), sums = m * outputs * width, loads = (m + outputs) * width;
-    const double tile = pace(row, on) * std::max(sums, loads) / 2 * steps + 20 + 1.5 * sums +
-                        row_cycles(m, double(ph.h.taps * ph.d.taps * g.c));
+    const double tile =
+        pace(row, on) * std::max(sums, loads) / 2 * steps + row_cycles(m, double(ph.h.taps * ph.d.taps * g.c));
+    // What is added up, goes through the epilogue and is spread.
     const double calls = pixels / double(std::clamp<int64_t>(ph.w.out_count, 1, row.mr));
-    cycles += double(chunks.tiles) * (pixels / m * tile + calls * (60 + 40 * outputs) + pixels * outputs * 1.5);
+    const double rest = pixels / m * (20 + 1.5 * sums) + calls * (60 + 40 * outputs) + pixels * outputs * 1.5;
+    cycles += double(chunks.tiles) * (pixels / m * tile + clock_cycles(on) * rest);
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
 }
