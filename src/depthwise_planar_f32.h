@@ -505,9 +505,13 @@ template <class V, block_of B>
 template <class T, class V, class H>
 void run_planar(const depthwise_planar_f32& d) {
   if constexpr (T::rows == 0)
-    if (d.block == 1 ? planar_rows<V, block_of::one>(d) : planar_rows<V, block_of::several>(d)) return;
+    if (d.block == 1 && planar_rows<V, block_of::one>(d)) return;
   if (d.block == 1) return planar_blocks<T, V, H, block_of::one>(d);
-  if constexpr (V::width > 4) planar_blocks<T, V, V, block_of::several>(d);
+  if constexpr (V::width > 4) {
+    if constexpr (T::rows == 0)
+      if (planar_rows<V, block_of::several>(d)) return;
+    planar_blocks<T, V, V, block_of::several>(d);
+  }
 }
 
 }  // namespace
