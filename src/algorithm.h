@@ -68,10 +68,10 @@ struct algorithm {
   bool on_request;     // only when the wish names it (the reference)
   bool transforms;     // drives rows that bring Winograd's transforms
   bool pads;           // multiplies the zeros of padding instead of leaving them out, as all that transform do
-  bool splits;         // multiplies parts of each f32
+  bool splits;         // multiplies parts of each f32, with rows of that type
   bool refuses_alike;  // a problem that one row is refused, all are
 
-  // What of the problem this algorithm and row do not take.
+  // What of the problem, of the row's type, this algorithm and row do not take.
   refusal (*refuse)(const full_problem&, const kernel&);
   // Block sizes and memory, for this machine and number of threads.
   blocking (*choose_blocks)(const full_problem&, const kernel&, const machine&, uint32_t threads);

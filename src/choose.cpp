@@ -84,13 +84,14 @@ template <quern_accuracy Class>
 bool has_class(const algorithm& a, const kernel&) {
   return a.accuracy == Class;
 }
-constexpr property properties[] = {{"exact", has_class<QUERN_ACCURACY_EXACT>},
-                                   {"f32", has_class<QUERN_ACCURACY_F32>},
-                                   {"f32_fast", has_class<QUERN_ACCURACY_F32_FAST>},
-                                   {"f32_loose", has_class<QUERN_ACCURACY_F32_LOOSE>},
-                                   {"packs", [](const algorithm& a, const kernel&) { return a.pack != nullptr; }},
-                                   {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }},
-                                   {"splits", [](const algorithm& a, const kernel&) { return a.splits; }}};
+constexpr property properties[] = {
+    {"exact", has_class<QUERN_ACCURACY_EXACT>},
+    {"f32", has_class<QUERN_ACCURACY_F32>},
+    {"f32_fast", has_class<QUERN_ACCURACY_F32_FAST>},
+    {"f32_loose", has_class<QUERN_ACCURACY_F32_LOOSE>},
+    {"packs", [](const algorithm& a, const kernel&) { return a.pack != nullptr; }},
+    {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }},
+    {"splits", [](const algorithm& a, const kernel& row) { return a.splits && row.type == QUERN_F32; }}};
 
 // The ISA of that name, else 0.
 uint64_t isa_of(const char* name, size_t length) {
@@ -147,6 +148,10 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
     o.why = {QUERN_REASON_ISA, "gpu.capability", w.machine.gpu.capability, row.capability};
     return;
   }
+  if (row.type && row.type != p.src.type) {
+    o.why = {QUERN_REASON_TYPE, "src.type", p.src.type, row.type};
+    return;
+  }
   // Made where it stays: a copy would wait for what has just been written, half of what all else here takes.
   if (*new (&o.why) refusal(a.refuse(p, row))) return;
   if (a.accuracy > p.accuracy) {
@@ -186,7 +191,6 @@ bool refuses_all(const algorithm& a, const refusal& why) {
   switch (why.reason) {
     case QUERN_REASON_ACCURACY:
     case QUERN_REASON_REPEAT: return true;
-    case QUERN_REASON_TYPE:
     case QUERN_REASON_LAYOUT:
     case QUERN_REASON_SHAPE:
     case QUERN_REASON_EPILOGUE: return a.refuses_alike;

@@ -33,7 +33,6 @@ double band_floats(const geometry& g, const band_extent& x, int64_t outputs) {
 }
 
 refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
   return refuse_band(g, pixel_pitch(g), [&](const band_extent& x) { return band_floats(g, x, 1); });

@@ -27,7 +27,6 @@ bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
   const geometry& g = geometry_of(p);
   const int64_t k = g.groups * g.k;

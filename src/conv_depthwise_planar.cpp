@@ -17,7 +17,6 @@ namespace {
 enum word { bands, together, parts };
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
   const geometry& g = geometry_of(p);
   if (g.src_block >= row.vector || row.vector % g.src_block)

@@ -45,7 +45,6 @@ refusal refuse_columns(const geometry& g, const kernel& row, quern_layout layout
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry& g = geometry_of(p);
   if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
     return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};

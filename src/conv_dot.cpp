@@ -27,7 +27,6 @@ constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the 
 int64_t padded(int64_t channels) { return up(channels, lanes) * lanes; }
 
 refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry& g = geometry_of(p);
   if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
     return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};

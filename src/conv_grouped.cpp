@@ -49,7 +49,6 @@ int64_t run_of(const geometry& g) {
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   // First what rules out most problems, before anything is computed of them.
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
   const int64_t c = p.src.size[1] / p.groups, k = p.dst.size[1] / p.groups;

@@ -20,7 +20,6 @@ constexpr int64_t most_channels = 64;     // of a group, in: kernels for GEMM do
 constexpr int64_t most_pixels = 1 << 14;  // of a line: V lies in the workspace
 
 refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
   if (const int64_t c = p.src.size[1] / p.groups; c > most_channels)
     return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, most_channels};

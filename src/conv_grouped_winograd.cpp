@@ -19,7 +19,6 @@ using namespace grouped_winograd;
 enum word { bands, block_vectors, blocks };
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
   if (const int64_t c = p.src.size[1] / p.groups; c != row.group)
     return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, row.group};

@@ -81,7 +81,6 @@ phase_extent extent_of(const geometry& g) {
 namespace im2col_driver {
 
 refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   return geometry_of(p).refuse_phases();
 }
 

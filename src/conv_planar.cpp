@@ -61,7 +61,6 @@ bool sows(const geometry& g, bool residual) {
 }
 
 refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
   // Every phase copies the band: conv_direct is as fast where tiles are sown too.

@@ -45,7 +45,6 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
 }  // namespace
 
 refusal refuse(const full_problem& p, const kernel&, int parts) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry g = split_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
   if (g.groups > 1 && g.c < 8) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 8};

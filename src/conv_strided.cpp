@@ -20,7 +20,6 @@ namespace {
 constexpr int64_t most_taps = 96, most_tile = 512;
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (row.mr * row.nr > most_tile) return {QUERN_REASON_SHAPE, "kernel.mr * kernel.nr", row.mr * row.nr, most_tile};
   return geometry_of(p).refuse_phases();
 }

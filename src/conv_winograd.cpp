@@ -32,7 +32,6 @@ const kernel& transforms_of(const form& f, const kernel& row) {
 }  // namespace
 
 refusal refuse(const form& f, const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const quern_window& w = p.window;
   if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
   const int64_t high = w.filter[1], wide = w.filter[2];

@@ -379,8 +379,8 @@ struct dot_f32 {
 // A kernel of a GPU takes one struct by value, which the header beside it in src/cuda/ defines:
 //
 //   reference_cuda    cuda/reference.h
-//   implicit_f32      cuda/implicit_f32.h; tensor_f32 too
-//   tma_f32           cuda/tma_f32.h
+//   implicit_f32      cuda/implicit.h; tensor too
+//   tma               cuda/tma.h
 
 // ---- The row ----------------------------------------------------------------------------------
 
@@ -400,11 +400,11 @@ enum class kind : uint8_t {
   dot_f32,
   reference_cuda,
   implicit_f32,
-  tensor_f32,
-  tma_f32
+  tensor,
+  tma
 };
 
-// How a kernel of kind implicit_f32 finds what it reads.
+// How a kernel of kind implicit_f32 or tensor finds what it reads.
 enum class index_scheme : uint8_t { increments, division, table };
 
 struct kernel_list;
@@ -413,10 +413,11 @@ struct kernel {
   const char* name;   // public and final: never reused for other numerics
   const char* about;  // what it is for
   enum kind kind;
-  quern_op op = 0;         // reference: the operator; 0: any that an algorithm builds on this kind
-  uint64_t isa = 0;        // QUERN_ISA_* bits, all needed
-  int16_t mr = 0, nr = 0;  // register tile; winograd_f32: mr is m, the outputs of a tile along an axis
-  int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
+  quern_op op = 0;              // reference: the operator; 0: any that an algorithm builds on this kind
+  quern_type type = QUERN_F32;  // of src, weights, residual and dst; 0: any
+  uint64_t isa = 0;             // QUERN_ISA_* bits, all needed
+  int16_t mr = 0, nr = 0;       // register tile; winograd_f32: mr is m, the outputs of a tile along an axis
+  int16_t vector = 0;           // elements of a vector register: what a tail of n is rounded up to
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any

@@ -77,8 +77,8 @@ const char* kind_name(kind k) {
     case kind::dot_f32: return "dot_f32";
     case kind::reference_cuda: return "reference_cuda";
     case kind::implicit_f32: return "implicit_f32";
-    case kind::tensor_f32: return "tensor_f32";
-    case kind::tma_f32: return "tma_f32";
+    case kind::tensor: return "tensor";
+    case kind::tma: return "tma";
   }
   return "unknown";
 }

@@ -65,10 +65,7 @@ layout_walk walk_of(const quern_problem& p) {
   return w;
 }
 
-refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  return {};
-}
+refusal refuse(const full_problem&, const kernel&) { return {}; }
 
 double bytes_of(const quern_problem& p) { return 4.0 * (double(extent(p.src)) + double(extent(p.dst))); }
 

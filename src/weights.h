@@ -56,11 +56,11 @@ inline int64_t weight_offset(const geometry& g, int64_t channel) {
   return channel / g.k * g.weights_group + channel % g.k * g.weights[0];
 }
 
-template <class Place>  // Place(group, channel in group, phase, taps before, tap, input channel) -> float*
-void pack_weights(const geometry& g, int64_t first, int64_t count, const float* weights, Place place) {
+template <class T, class Place>  // Place(group, channel in group, phase, taps before, tap, input channel, weight)
+void pack_weights(const geometry& g, int64_t first, int64_t count, const T* weights, Place place) {
   const int64_t base = weight_offset(g, first);
   for (int64_t channel = first; channel < first + count; ++channel) {
-    const float* w = weights + (weight_offset(g, channel) - base);
+    const T* w = weights + (weight_offset(g, channel) - base);
     int64_t before = 0;
     for (int64_t f = 0; f < g.phases(); ++f) {
       const phase ph = phase_of(g, f);
@@ -68,9 +68,9 @@ void pack_weights(const geometry& g, int64_t first, int64_t count, const float* 
       for (int64_t t = 0; t < ph.d.taps; ++t)
         for (int64_t r = 0; r < ph.h.taps; ++r)
           for (int64_t s = 0; s < ph.w.taps; ++s, ++tap) {
-            const float* from = w + (ph.d.filter_begin + t * ph.d.filter_step) * g.weights[2] +
-                                (ph.h.filter_begin + r * ph.h.filter_step) * g.weights[3] +
-                                (ph.w.filter_begin + s * ph.w.filter_step) * g.weights[4];
+            const T* from = w + (ph.d.filter_begin + t * ph.d.filter_step) * g.weights[2] +
+                            (ph.h.filter_begin + r * ph.h.filter_step) * g.weights[3] +
+                            (ph.w.filter_begin + s * ph.w.filter_step) * g.weights[4];
             for (int64_t c = 0; c < g.c; ++c)
               place(channel / g.k, channel % g.k, f, ph, before, tap, c, from[c * g.weights[1]]);
           }
@@ -79,16 +79,16 @@ void pack_weights(const geometry& g, int64_t first, int64_t count, const float* 
   }
 }
 
-inline void pack_panels(const weight_panels& p, int64_t first, int64_t count, const float* weights, float* packed) {
-  pack_weights(
-      p.g, first, count, weights,
-      [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        const int64_t panel = k / p.nr, width = p.width(panel);
-        float* row = packed + p.phase(group, before) + p.panel(panel, ph.taps()) + (tap * p.g.c + c) * width;
-        row[k % p.nr] = w;
-        if (k == p.g.k - 1)
-          for (int64_t j = k % p.nr + 1; j < width; ++j) row[j] = 0.0f;
-      });
+template <class T>
+void pack_panels(const weight_panels& p, int64_t first, int64_t count, const T* weights, T* packed) {
+  pack_weights(p.g, first, count, weights,
+               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
+                 const int64_t panel = k / p.nr, width = p.width(panel);
+                 T* row = packed + p.phase(group, before) + p.panel(panel, ph.taps()) + (tap * p.g.c + c) * width;
+                 row[k % p.nr] = w;
+                 if (k == p.g.k - 1)
+                   for (int64_t j = k % p.nr + 1; j < width; ++j) row[j] = 0;
+               });
 }
 
 inline void pack_rows(const weight_rows& r, int64_t first, int64_t count, const float* weights, float* packed) {

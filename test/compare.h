@@ -157,9 +157,9 @@ inline std::vector<quern_candidate> exact_candidates(const quern_problem& p) {
 // Those of them whose products are f32's own: what is infinite, NaN or denormal comes out as the mathematics has it.
 inline std::vector<quern_candidate> faithful_candidates(const quern_problem& p) {
   std::vector<quern_candidate> list = exact_candidates(p);
-  std::erase_if(list, [](const quern_candidate& c) {
+  std::erase_if(list, [&p](const quern_candidate& c) {
     for (size_t i = 0; i < algorithm_count(); ++i)
-      if (strcmp(algorithm_at(i).name, c.algorithm) == 0) return algorithm_at(i).splits;
+      if (strcmp(algorithm_at(i).name, c.algorithm) == 0) return algorithm_at(i).splits && p.src.type == QUERN_F32;
     return false;
   });
   return list;

@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "cuda/implicit_f32.h"
+#include "cuda/implicit.h"
 #include "cuda/pixels_last.h"
 #include "cuda/reference.h"
 #include "cuda/tma_f32.h"
+#include "cuda/tma_half.h"
 #include "cuda_device.h"
 #include "registry.h"
 
@@ -55,9 +56,26 @@ void multiply_step(Tile* lane, int pixels, int channels) {
   }
 }
 
+// The same of 16-bit elements, by the instruction 16 x 8 x 16: rows of matrices are where lanes name them.
+template <class Tile>
+void multiply_halves_step(Tile* lane, int pixels, int channels) {
+  for (int k = 0; k < Tile::bk; k += 16)
+    for (int i = 0; i < 2 && 16 * i < pixels; ++i)
+      for (int j = 0; 8 * j < channels; ++j) {
+        const auto x = [&](int row, int at) { return value(lane[row + at / 8 * 16].pixel_row(i, k)[at % 8]); };
+        const auto w = [&](int at, int column) {
+          return value(lane[at + j % 2 * 16].weight_row(k, j / 2 * 2)[column]);
+        };
+        for (int own = 0; own < 32; ++own)
+          for (int e = 0; e < 4; ++e)
+            for (int at = 0; at < 16; ++at)
+              lane[own].sum[j][4 * i + e] += x(own / 4 + e / 2 * 8, at) * w(at, own % 4 * 2 + e % 2);
+      }
+}
+
 // Blocks one after the other, threads in turn between barriers, shared memory full of NaN.
 template <class Tile>
-void run_tiles(const implicit_f32& a, const implicit_tap* taps, unsigned blocks) {
+void run_tiles(const implicit_conv& a, const implicit_tap* taps, unsigned blocks) {
   for (unsigned block = 0; block < blocks; ++block) {
     std::vector<four_floats> shared(Tile::shared_bytes / sizeof(four_floats) + 1);
     memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof shared[0]);
@@ -76,7 +94,9 @@ void run_tiles(const implicit_f32& a, const implicit_tap* taps, unsigned blocks)
         const int pixels = a.out.pixels - lane->place().pixel - warp % (Tile::bm / 32) * 32;
         const int channels = std::min(64, a.out.k - lane->place().channel - warp / (Tile::bm / 32) * 64);
         const bool idle = pixels <= 0 || channels <= 0;
-        if constexpr (Tile::tensor) {
+        if constexpr (Tile::tensor && Tile::halves) {
+          if (!idle) multiply_halves_step(lane, pixels, channels);
+        } else if constexpr (Tile::tensor) {
           if (!idle) multiply_step(lane, pixels, channels);
         } else if (!idle) {
           for (int k = 0; k < 32; ++k) lane[k].multiply();
@@ -100,14 +120,15 @@ struct fake_map {
   int lower[2], upper[2];
   uint32_t channels, pixels, step[2];
 
-  void copy(float* to, tma_request r) const {
+  template <class T>
+  void copy(T* to, tma_request r) const {
     for (int32_t i = 0; i < static_cast<int32_t>(pixels); ++i) {
       const int64_t w = r.w + r.tap_w, h = r.h + r.tap_h;
       for (int32_t j = 0; j < static_cast<int32_t>(channels); ++j) {
         const bool inside = in(r.c + j, 0) && in(w, 1) && in(h, 2) && in(r.n, 3);
         const char* from =
             src + (inside ? w * int64_t(stride[0]) + h * int64_t(stride[1]) + r.n * int64_t(stride[2]) : 0);
-        to[tma_swizzled(i, j)] = inside ? reinterpret_cast<const float*>(from)[r.c + j] : 0;
+        to[tma_swizzled<16 / sizeof(T)>(i, j)] = inside ? reinterpret_cast<const T*>(from)[r.c + j] : T{};
       }
       r.w += int32_t(step[0]);
       if (r.w < int64_t(size[1]) + upper[0]) continue;
@@ -135,7 +156,7 @@ void multiply_stage(float* part, const typename Tile::fragments* x, bool low, co
   if (low && std::all_of(x, x + 32, has_none)) return;
   for (int k = 0; k < Tile::bk; ++k) {
     float line[Tile::bn];
-    for (int column = 0; column < columns; ++column) line[column] = weights[tma_swizzled(column, k)];
+    for (int column = 0; column < columns; ++column) line[column] = weights[tma_swizzled<4>(column, k)];
     for (int row = 0; row < 16; ++row) {
       const auto& lane = x[row % 8 * 4 + k % 4];
       const int step = k / 8, element = row / 8 + k % 8 / 4 * 2;
@@ -189,55 +210,164 @@ void run_tma_tile(const tma_conv& a, int32_t tile) {
   }
 }
 
+// Channels are rows, pixels columns; sums[channel of the tile][pixel of the tile].
+template <class Tile>
+void run_half_tile(const tma_conv& a, int32_t tile) {
+  using T = typename Tile::element;
+  const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+  const int64_t lines = a.out.pixels / a.out.size[2];
+  const int pixels = static_cast<int>(std::min<int64_t>(Tile::bm, lines * a.columns - place.pixel));
+  const int channels = std::min(Tile::bn, a.out.k - place.channel);
+  std::vector<T> x(Tile::pixel_bytes / 2);
+  std::vector<float> sum(static_cast<size_t>(Tile::bn * Tile::bm)), line(Tile::bm);
+  const T* w = reinterpret_cast<const T*>(a.weights + place.group * a.weights_group) +
+               int64_t{place.panel} * a.blocks * (Tile::weight_bytes / 2);
+  fake_map map;
+  memcpy(&map, &a.src, sizeof map);
+  tma_walk walk(a, place);
+  for (int32_t i = 0; i < a.blocks; ++i, walk.advance(Tile::bk), w += Tile::weight_bytes / 2) {
+    map.copy(x.data(), walk.now);
+    for (int k = 0; k < Tile::taps * Tile::bk; ++k) {
+      const int tap = k / Tile::bk, at = k % Tile::bk;
+      for (int pixel = 0; pixel < pixels; ++pixel) line[pixel] = value(x[tma_swizzled<8>(pixel + tap, at)]);
+      for (int channel = 0; channel < channels; ++channel) {
+        const float weight = value(w[tap * Tile::tap_bytes / 2 + tma_swizzled<8>(channel, at)]);
+        for (int pixel = 0; pixel < pixels; ++pixel) sum[channel * Tile::bm + pixel] += weight * line[pixel];
+      }
+    }
+  }
+  std::vector<four_floats> memory(static_cast<size_t>(Tile::groups * Tile::out_bytes) / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  std::vector<Tile> threads;
+  for (int i = 0; i < 128 * Tile::groups; ++i)
+    threads.push_back({a, place, reinterpret_cast<char*>(memory.data()) + i / 128 * Tile::out_bytes, i});
+  const auto sum_of = [&](const Tile& t, int k) {
+    const int channel = t.thread / 128 * 64 + tma_row(t.thread, k / 2 % 2);
+    return sum[channel * Tile::bm + 8 * (k / 4) + tma_column(t.thread, k % 2)];
+  };
+  const auto all = [&](auto f) {
+    for (const Tile& t : threads) f(t);
+  };
+  if (!threads[0].whole_chunks()) {
+    for (int i = 0; i < Tile::bm / 16; ++i) {
+      all([&](const Tile& t) { t.output().find_place(t.output_of(16 * i + t.thread % 16)); });
+      all([&](const Tile& t) {
+        float own[8];
+        for (int k = 0; k < 8; ++k) own[k] = sum_of(t, 8 * i + k);
+        t.stage_out(own);
+      });
+      all([&](const Tile& t) { t.finish(); });
+    }
+    return;
+  }
+  for (int first = 0; first < Tile::bm; first += Tile::out_rows) {
+    const int rows = std::min(Tile::out_rows, Tile::bm - first);
+    const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+    if (residual) all([&](const Tile& t) { t.read_residual(first, rows); });
+    all([&](const Tile& t) {
+      for (int j = 0; j < rows / 8; ++j)
+        for (int i = 0; i < 2; ++i) {
+          uint32_t pair = 0;
+          char* at[2];
+          for (int e = 0; e < 2; ++e) {
+            at[e] = t.shared + Tile::staged(8 * j + tma_column(t.thread, e), tma_row(t.thread, i));
+            if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
+          }
+          const int k = 4 * (first / 8 + j) + 2 * i;
+          pair = t.finished_pair(t.of(i), sum_of(t, k), sum_of(t, k + 1), pair);
+          for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
+        }
+    });
+    all([&](const Tile& t) { t.write_out(first, rows); });
+  }
+}
+
 template <class Tile>
 void run_tma(const kernel& row, const char* name, unsigned blocks, void** parameters) {
-  if (std::string("tma_f32_") + name + "_sm90a" != row.name) return;
+  if (std::string("tma_") + name + "_sm90a" != row.name) return;
   const auto& a = *static_cast<const tma_conv*>(parameters[0]);
   for (unsigned block = 0; block < blocks; ++block)
-    for (int32_t tile = int32_t(block); tile < a.tiles; tile += int32_t(blocks)) run_tma_tile<Tile>(a, tile);
+    for (int32_t tile = int32_t(block); tile < a.tiles; tile += int32_t(blocks))
+      if constexpr (sizeof(typename Tile::element) == 2) {
+        run_half_tile<Tile>(a, tile);
+      } else {
+        run_tma_tile<Tile>(a, tile);
+      }
+}
+
+template <class T>
+void run_reference(const reference_cuda& r, int64_t all) {
+  for (int64_t thread = 0; thread < all; ++thread)
+    for (int64_t i = thread; i < r.elements; i += all) reference_output<T>(r, i);
+}
+
+template <class T>
+void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
+  if (row.kind == kind::reference_cuda)
+    run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
+  const auto tensor = [&](const char* name, auto run) {
+    if ("tensor_" + type + "_" + name + "_sm80" == row.name)
+      run(*static_cast<const implicit_conv*>(parameters[0]), nullptr, blocks);
+  };
+  tensor("128x128", run_tiles<tensor_128x128<T>>);
+  tensor("128x64", run_tiles<tensor_128x64<T>>);
+  tensor("64x64", run_tiles<tensor_64x64<T>>);
+  tensor("128x64_any", run_tiles<tensor_128x64_any<T>>);
+  tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
+  if constexpr (sizeof(T) == 2) {
+    run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
+    run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);
+    run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
+    run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
+    run_tma<tma_half_96x128<T>>(row, (type + "_96x128").c_str(), blocks, parameters);
+    run_tma<tma_half_256x64<T>>(row, (type + "_256x64").c_str(), blocks, parameters);
+    run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
+    run_tma<tma_half_112x64<T>>(row, (type + "_112x64").c_str(), blocks, parameters);
+    run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
+    run_tma<tma_half_256x64_w3<T>>(row, (type + "_256x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_208x64_w3<T>>(row, (type + "_208x64_w3").c_str(), blocks, parameters);
+  }
 }
 
 inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
-  if (row.kind == kind::reference_cuda) {
-    const auto& r = *static_cast<const reference_cuda*>(parameters[0]);
-    const int64_t all = int64_t{blocks} * row.threads;
-    for (int64_t thread = 0; thread < all; ++thread)
-      for (int64_t i = thread; i < r.elements; i += all) reference_output(r, i);
-    return;
-  }
-  const auto tensor = [&](const char* name, auto run) {
-    if (std::string("tensor_f32_") + name + "_sm80" == row.name)
-      run(*static_cast<const implicit_f32*>(parameters[0]), nullptr, blocks);
-  };
-  tensor("128x128", run_tiles<tensor_128x128>);
-  tensor("128x64", run_tiles<tensor_128x64>);
-  tensor("64x64", run_tiles<tensor_64x64>);
-  tensor("128x64_any", run_tiles<tensor_128x64_any>);
-  tensor("64x64_any", run_tiles<tensor_64x64_any>);
-  run_tma<tma_f32_128x128>(row, "128x128", blocks, parameters);
-  run_tma<tma_f32_192x64>(row, "192x64", blocks, parameters);
-  run_tma<tma_f32_128x64>(row, "128x64", blocks, parameters);
+  if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);
+  if (row.type == QUERN_BF16) return run_of_type<bf16>(row, "bf16", blocks, parameters);
+  run_of_type<float>(row, "f32", blocks, parameters);
+  run_tma<tma_f32_128x128>(row, "f32_128x128", blocks, parameters);
+  run_tma<tma_f32_192x64>(row, "f32_192x64", blocks, parameters);
+  run_tma<tma_f32_128x64>(row, "f32_128x64", blocks, parameters);
   const auto tiles = [&](const char* name, auto run, const implicit_tap* taps = nullptr) {
     if (std::string("implicit_f32_") + name + "_sm75" == row.name)
-      run(*static_cast<const implicit_f32*>(parameters[0]), taps, blocks);
+      run(*static_cast<const implicit_conv*>(parameters[0]), taps, blocks);
   };
   tiles("128x128", run_tiles<implicit_128x128>);
   tiles("128x64", run_tiles<implicit_128x64>);
   tiles("64x64", run_tiles<implicit_64x64>);
   tiles("128x128_division", run_tiles<implicit_128x128_division>);
-  tiles("128x128_table", run_tiles<implicit_128x128_table>, static_cast<const implicit_f32_table*>(parameters[0])->tap);
+  tiles("128x128_table", run_tiles<implicit_128x128_table>, static_cast<const implicit_table*>(parameters[0])->tap);
   tiles("128x128_any", run_tiles<implicit_128x128_any>);
   tiles("128x64_any", run_tiles<implicit_128x64_any>);
   tiles("64x64_any", run_tiles<implicit_64x64_any>);
 }
 
-inline void run_pixels_last(const pixels_last& a, unsigned blocks) {
+template <class T>
+void run_pixels_last(const pixels_last& a, unsigned blocks) {
   for (unsigned block = 0; block < blocks; ++block) {
-    float shared[pixels_last_floats];
+    if (pixels_last_whole<T>(a)) {
+      for (int i = 0; i < pixels_last_threads; ++i) pixels_last_copy<T>(a, block, i);
+      continue;
+    }
+    T shared[pixels_last_elements];
     memset(shared, 0xff, sizeof shared);
     for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read(a, block, i, shared);
     for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);
   }
+}
+
+// What stands for the kernel pixels_last of an image.
+inline void* pixels_last_of(quern_type type) {
+  static char entries[2];
+  return &entries[type != QUERN_F32];
 }
 
 inline cuda_driver fake_driver() {
@@ -280,7 +410,8 @@ inline cuda_driver fake_driver() {
         *function = const_cast<kernel*>(&kernel_at(i));
         return 0;
       }
-    if (strcmp(name, "pixels_last_sm90a") == 0) return *function = nullptr, 0;
+    for (size_t i = 0; i < kernel_count() && strcmp(name, "pixels_last_sm90a") == 0; ++i)
+      if (kernel_at(i).image == module) return *function = pixels_last_of(kernel_at(i).type), 0;
     return 500;  // CUDA_ERROR_NOT_FOUND
   };
   d.function_attribute = [](int* value, int, void*) { return ++fake->others, *value = 0, 0; };
@@ -293,7 +424,7 @@ inline cuda_driver fake_driver() {
     std::copy_n(size, 4, m.size), std::copy_n(stride, 3, m.stride);
     memcpy(map, &m, sizeof m);
     // What the driver checks, too.
-    bool fits = rank == 4 && reinterpret_cast<uintptr_t>(src) % 16 == 0 && channels * 4 <= 128 && pixels <= 256;
+    bool fits = rank == 4 && reinterpret_cast<uintptr_t>(src) % 16 == 0 && channels <= 64 && pixels <= 1024;
     for (int i = 0; i < 4; ++i)
       fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && step[i] > 0 && step[i] <= 8;
     for (int i = 0; i < 3; ++i) fits = fits && stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
@@ -307,9 +438,15 @@ inline cuda_driver fake_driver() {
     fake->stream = stream, fake->context = current_context;
     fake->blocks = x, fake->threads = threads, fake->shared_bytes = shared_bytes;
     if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra || x == 0) return 1;
-    if (fake->fails == 0 && function) run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
-    if (fake->fails == 0 && !function) run_pixels_last(*static_cast<const pixels_last*>(parameters[0]), x);
-    return fake->fails;
+    if (fake->fails) return fake->fails;
+    if (function == pixels_last_of(QUERN_F32)) {
+      run_pixels_last<float>(*static_cast<const pixels_last*>(parameters[0]), x);
+    } else if (function == pixels_last_of(QUERN_F16)) {
+      run_pixels_last<uint16_t>(*static_cast<const pixels_last*>(parameters[0]), x);
+    } else {
+      run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
+    }
+    return 0;
   };
   return d;
 }

@@ -53,6 +53,14 @@ inline operands small_integers(const quern_problem& p, edge side, dice& d) {
   return {p, side, [&] { return d.integer(-4, 4); }, [&] { return d.of(slopes); }};
 }
 
+// The same of another element type, which is exact on small integers too: it rounds once.
+inline quern_problem of_type(quern_problem p, quern_type type) {
+  for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual})
+    if (t->type) t->type = type;
+  return p;
+}
+inline constexpr quern_type gpu_types[] = {QUERN_F32, QUERN_F16, QUERN_BF16};
+
 // Axes in the order of the layout or any other, with space between rows; a src may repeat itself.
 inline void spread(quern_tensor& t, bool may_repeat, dice& d) {
   int order[2][5] = {{4, 3, 2, 1, 0}, {1, 4, 3, 2, 0}};

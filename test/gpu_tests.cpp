@@ -41,7 +41,8 @@ class Gpu : public testing::Test {
     const auto there = [&](const auto& from) {
       return gpu_memory(*driver, from.data(), from.size() * sizeof *from.data());
     };
-    const gpu_memory src = there(in.src), weights = there(in.weights), residual = there(in.residual),
+    const auto tensor = [&](const elements& from) { return gpu_memory(*driver, from.data(), from.bytes()); };
+    const gpu_memory src = tensor(in.src), weights = tensor(in.weights), residual = tensor(in.residual),
                      scale = there(in.scale), bias = there(in.bias), slope = there(in.slope);
     quern_args args = {};
     args.size = sizeof args;
@@ -56,9 +57,11 @@ class Gpu : public testing::Test {
     if (s.plan.packed_bytes) args.weights = blob.get();
     std::vector<char> nans(s.plan.workspace_bytes, '\xff');
     const gpu_memory workspace = there(nans);
-    const float untouched = std::bit_cast<float>(0x7fedcba9u);
-    std::vector<float> dst(static_cast<size_t>(extent(s.plan.problem.dst)), untouched);
-    const gpu_memory output = there(dst);
+    const quern_type type = s.plan.problem.dst.type;
+    const uint32_t untouched = elements::untouched(type);
+    const elements dst(type, static_cast<size_t>(extent(s.plan.problem.dst)), edge::back);
+    for (size_t i = 0; i < dst.size(); ++i) dst.set_bits(i, untouched);
+    const gpu_memory output = tensor(dst);
     args.dst = output.get();
     quern_exec exec = {};
     exec.size = sizeof exec;
@@ -76,11 +79,11 @@ class Gpu : public testing::Test {
     output.copy_to(dst.data());
     each(s.plan.problem.dst, [&](size_t at) {
       s.dst.push_back(dst[at]);
-      if (same_bits(dst[at], untouched) && s.failure.empty()) fails("it left an element of dst as it was");
-      dst[at] = untouched;
+      if (dst.bits(at) == untouched && s.failure.empty()) fails("it left an element of dst as it was");
+      dst.set_bits(at, untouched);
     });
-    for (float x : dst)
-      if (!same_bits(x, untouched) && s.failure.empty()) fails("it wrote between the elements of dst");
+    for (size_t i = 0; i < dst.size(); ++i)
+      if (dst.bits(i) != untouched && s.failure.empty()) fails("it wrote between the elements of dst");
     return s;
   }
 
@@ -119,7 +122,7 @@ TEST_F(Gpu, FixedShapes) {
         quern_problem p = problem_of(s, src, dst);
         p.weights.layout = d.of(layouts);
         set_epilogue(p, which += 7);
-        p = completed(p);
+        p = completed(of_type(p, gpu_types[which % 3]));
         ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), which % 3 == 0));
       }
 }
@@ -130,7 +133,7 @@ TEST_F(Gpu, RandomProblems) {
   const uint32_t first = seed(), count = given ? static_cast<uint32_t>(strtoul(given, nullptr, 10)) : 400;
   for (uint32_t i = 0; i < count; ++i) {
     dice d(first + i);
-    const quern_problem p = random_problem(d);
+    const quern_problem drawn = random_problem(d), p = of_type(drawn, d.of(gpu_types));
     ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), d.one_in(8))) << "QUERN_TEST_SEED=" << first + i;
   }
 }

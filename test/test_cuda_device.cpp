@@ -178,7 +178,8 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc mb32ic64ih56oc64oh56kh3ph1", "implicit_f32_128x64_sm75", "conv_tma,conv_tensor"},
       {"nhwc mb32ic64ih56oc256oh56kh1", "implicit_f32_128x128_sm75", "conv_tma,conv_tensor"},
       {"nhwc mb1ic128ih28oc128oh28kh3ph1", "implicit_f32_64x64_sm75", "conv_tma,conv_tensor"},
-      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "implicit_f32_128x64_any_sm75"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tma_f32_192x64_sm90a"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "implicit_f32_128x64_any_sm75", "conv_tma"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tma_f32_192x64_sm90a"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "implicit_f32_128x64_any_sm75", "conv_tma"},
       {"nchw g8mb1ic8ih40oc8oh40kh31ph15", "implicit_f32_64x64_any_sm75"},
@@ -292,7 +293,7 @@ TEST_F(CudaDevice, FixedShapesOnTheCpu) {
         quern_problem p = problem_of(s, src, dst);
         p.weights.layout = d.of(layouts);
         set_epilogue(p, which += 7);
-        ASSERT_TRUE(kernels_agree(completed(p), d, how, 4));
+        ASSERT_TRUE(kernels_agree(completed(of_type(p, d.of(gpu_types))), d, how, 4));
       }
 }
 
@@ -301,7 +302,8 @@ TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
   const way how = on(open());
   for (uint32_t i = 0; i < 200; ++i) {
     dice d(first + i);
-    ASSERT_TRUE(kernels_agree(random_problem(d), d, how)) << "QUERN_TEST_SEED=" << first + i;
+    const quern_problem p = random_problem(d);
+    ASSERT_TRUE(kernels_agree(of_type(p, d.of(gpu_types)), d, how)) << "QUERN_TEST_SEED=" << first + i;
   }
 }
 
@@ -357,6 +359,8 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
   const struct {
     const char* line;
     const char* sentence;
+    const char* kernel = "tma_f32";
+    int kernels = 3;
   } cases[] = {
       {"nhwc:nc8hw8 ic64ih8oc8oh8kh1", "dst.layout is nc8hw8, it takes nchw and nhwc"},
       {"nhwc g2ic96ih8oc8oh8kh1", "src.size[1] / groups modulo 32 is 16, it takes 0"},
@@ -366,6 +370,12 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
       {"nhwc ic4ih100iw1oc4oh12ow1kh1kw1sh9", "window.stride[1] is 9, it takes 8"},
       {"nhwc ic4ih300iw9oc4oh284ow9kh257kw1ph100", "reach of the filter along h is 256, it takes 255"},
       {"nhwc ic4ih9iw9oc4oh271ow9kh1kw1ph131", "window.pad_begin[1] is 131, it takes 127"},
+      {"f16 nhwc ic4ih9iw9oc4oh271ow9kh1kw1ph131", "window.pad_begin[1] is 131, it takes 127", "tma_f16_256x128", 1},
+      {"bf16 nhwc g2ic96ih8oc8oh8kh1", "src.size[1] / groups modulo 64 is 48, it takes 0", "tma_bf16", 11},
+      {"bf16 nhwc ic8ih8oc8oh8kh1", "src.type is bf16, it computes f16", "tma_f16", 11},
+      {"f16 nhwc ic16ih8oc8oh4kh3sh2ph1", "window.stride[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
+      {"f16 nhwc ic16ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
+      {"f16 nhwc ic16ih8oc8oh8kh5ph2", "window.filter[2] is 5, it takes 3", "tma_f16_208x64_w3_", 1},
   };
   for (const auto& c : cases) {
     quern_problem p;
@@ -373,11 +383,11 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
     ASSERT_EQ(quern_problem_parse(c.line, &p, &error), QUERN_OK) << c.line << ": " << error.text;
     int seen = 0;
     for (const quern_candidate& candidate : all_candidates(p, nullptr, device)) {
-      if (strcmp(candidate.algorithm, "conv_tma") != 0) continue;
+      if (!strstr(candidate.kernel, c.kernel)) continue;
       ++seen;
       EXPECT_EQ(explained(candidate), c.sentence) << c.line;
     }
-    EXPECT_EQ(seen, 3);
+    EXPECT_EQ(seen, c.kernels) << c.line;
   }
 }
 

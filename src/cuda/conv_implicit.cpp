@@ -4,7 +4,7 @@
 // channels, one launch a phase (geometry.h).
 //
 //   block = group, tile of pixels, tile of channels
-//     for 16 elements of (tap, c)
+//     for 64 bytes of (tap, c)
 //       pixels and weights into shared memory, stages ahead
 //       row's kernel                                               sums in registers, then the epilogue
 #include "cuda/conv_implicit.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "cuda/drive.h"
-#include "cuda/implicit_f32.h"
+#include "cuda/implicit.h"
 #include "problem.h"
 #include "weights.h"
 
@@ -23,7 +23,11 @@ constexpr int64_t most_launches = 64;
 constexpr int64_t most_counted_taps = 16;           // a bit of a word each, and 15 more before a step ends
 constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
 
-weight_panels panels_of(const geometry& g, const kernel& row) { return {g, row.nr, 4}; }
+// Elements in 16 bytes, and in a step.
+int64_t chunk_of(const kernel& row) { return 16 / type_bytes(row.type); }
+int64_t step_of(const kernel& row) { return 4 * chunk_of(row); }
+
+weight_panels panels_of(const geometry& g, const kernel& row) { return {g, row.nr, chunk_of(row)}; }
 
 // From the first element that any tap reads to the last, whether on the image or not.
 double reach(const geometry& g) {
@@ -38,7 +42,6 @@ double reach(const geometry& g) {
 }  // namespace
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   const geometry& g = geometry_of(p);
   if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
@@ -47,8 +50,11 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (g.phases() > most_launches) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), most_launches};
   if (row.vector > 1) {
     if (g.c * g.groups > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
-    if (g.c % 4 != 0) return {QUERN_REASON_SHAPE, "src.size[1] / groups modulo 4", g.c % 4, 0};
-    if (row.index == index_scheme::increments && g.c < 16) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 16};
+    if (g.c % row.vector != 0)
+      return {QUERN_REASON_SHAPE, row.vector == 8 ? "src.size[1] / groups modulo 8" : "src.size[1] / groups modulo 4",
+              g.c % row.vector, 0};
+    if (row.index == index_scheme::increments && g.c < step_of(row))
+      return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, step_of(row)};
   }
   if (row.index == index_scheme::increments) {
     static constexpr const char* field[] = {"window.filter[0]", "window.filter[1]", "window.filter[2]"};
@@ -79,7 +85,7 @@ int64_t tiles(const geometry& g, const kernel& row, const phase& ph) {
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
   const geometry& g = geometry_of(p);
   blocking b = {};
-  b.packed_bytes = uint64_t(panels_of(g, row).size()) * sizeof(float);
+  b.packed_bytes = uint64_t(panels_of(g, row).size() * type_bytes(row.type));
   b.workers = 1;
   return b;
 }
@@ -88,9 +94,9 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   const geometry& g = geometry_of(p);
   // A multiprocessor's clocks for a tile: 16 elements of (tap, c), and what comes before and after.  On tensor cores
   // smaller tiles, of which several run at once, are no slower; each number split by itself costs more than they gain.
-  const bool tensor = row.kind == kind::tensor_f32;
+  const bool tensor = row.kind == kind::tensor, halves = row.type != QUERN_F32;
   const double area = double(row.mr) * row.nr;
-  const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * 0.98 / 3
+  const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * (halves ? 2 : 0.98 / 3)
                               : gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
   const double slower = (row.vector == 1 ? tensor ? 2.1 : 1.3 : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
                         (tensor             ? area < 128 * 128 ? 1 : 1.08
@@ -101,7 +107,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
     if (ph.outputs() == 0) continue;
-    const double count = double(tiles(g, row, ph)), depth = double(up(ph.taps() * g.c, 16) * 16);
+    const double count = double(tiles(g, row, ph)), depth = double(up(ph.taps() * g.c, step_of(row)) * step_of(row));
     const double waves = ceil(count / m.gpu.multiprocessors);
     // Few warps on a multiprocessor wait for each other's loads.
     const double warps = std::min(waves * row.threads / 32, tensor ? 8.0 : 16.0);
@@ -109,12 +115,17 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
     ns += 2000 + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * count * area * depth;
   }
-  return {std::max(ns, 2000 + tensor_bytes(g) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
+  return {std::max(ns, 2000 + tensor_bytes(g, row.type) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
-  pack_panels(panels_of(g, j.row), first, count, static_cast<const float*>(weights), reinterpret_cast<float*>(payload));
+  const auto as = [&](auto element) {
+    using T = decltype(element);
+    pack_panels(panels_of(g, j.row), first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
+  };
+  if (j.row.type == QUERN_F32) return as(float{});
+  as(uint16_t{});
 }
 
 namespace {
@@ -129,14 +140,15 @@ quern_status launch(const job& j, const launching& l) {
   const geometry& g = geometry_of(j.problem);
   const weight_panels panels = panels_of(g, j.row);
   const kernel& row = j.row;
-  implicit_f32_table t = {};
-  implicit_f32& a = t.problem;
+  implicit_table t = {};
+  implicit_conv& a = t.problem;
   a.c = int32_t(std::max<int64_t>(g.c, 1));
   a.channel_tiles = int32_t(up(g.k, row.nr));
   std::copy_n(g.src, 5, a.src_stride);
   a.src_channel = int32_t(g.src[1]);
-  a.src = static_cast<const float*>(l.args.src);
-  a.src_vector = in_chunks(a.src, g.src) && g.c % 4 == 0;
+  a.src = l.args.src;
+  const int64_t chunk = chunk_of(row);
+  a.src_vector = in_chunks(a.src, g.src, chunk, row.type) && g.c % chunk == 0;
   a.weights_group = int32_t(panels.phase(1, 0));
   int64_t before = 0;
   for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
@@ -148,10 +160,10 @@ quern_status launch(const job& j, const launching& l) {
     a.next_tap[2] = int32_t(step[2] - g.c * g.src[1]);
     a.next_tap[1] = int32_t(step[1] - ph.w.taps * step[2]);
     a.next_tap[0] = int32_t(step[0] - ph.h.taps * step[1]);
-    a.out = output_of(j, g, ph, l.args);
+    a.out = output_of(j, g, ph, l.args, 4);
     a.pixel_tiles = int32_t(up(a.out.pixels, row.mr));
-    a.depth = int32_t(ph.taps() * g.c), a.steps = int32_t(up(a.depth, 16));
-    a.weights = reinterpret_cast<const float*>(l.packed) + panels.phase(0, before);
+    a.depth = int32_t(ph.taps() * g.c), a.steps = int32_t(up(a.depth, step_of(row)));
+    a.weights = l.packed + panels.phase(0, before) * type_bytes(row.type);
     a.weights_panel = int32_t(panels.panel(1, ph.taps()));
     if (row.index == index_scheme::table)
       for (int64_t i = 0; i < ph.taps(); ++i) {

@@ -10,11 +10,13 @@ refusal refuse(const full_problem& p, const kernel& row) {
   return implicit_driver::refuse(p, row);
 }
 
-// A product leaves out 2^-22 at most and its parts are rounded by as much; each of six additions to sixteen products
-// truncates them by 2^-23, and the sixteens are added in f32.
+// Products of 16-bit elements are exact, and each addition of sixteen truncates by 2^-23.  Of f32 a product leaves out
+// 2^-22 at most and its parts are rounded by as much; each of six additions to sixteen products truncates them by
+// 2^-23, and the sixteens are added in f32.
 double error_bound(const full_problem& p) {
   const geometry& g = geometry_of(p);
-  const double n = (3 * 4 + 6 * 2 + double(g.filter_size()) * double(g.c) / 16 + 2) * 0x1p-24;
+  const double sums = double(g.filter_size()) * double(g.c) / 16;
+  const double n = (p.src.type != QUERN_F32 ? 2 * sums + 4 : 3 * 4 + 6 * 2 + sums + 2) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
@@ -24,7 +26,7 @@ double error_bound(const full_problem& p) {
 namespace d = quern::implicit_driver;
 
 QUERN_ALGORITHM(conv_tensor, .about = "implicit GEMM on tensor cores: any layout, window and groups",
-                .drives = kind::tensor_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
+                .drives = kind::tensor, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
                 .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true,
                 .refuse = quern::refuse, .choose_blocks = d::choose_blocks, .predict = d::predict,
                 .error_bound = error_bound, .pack = d::pack, .launch = d::launch)

@@ -21,22 +21,32 @@ namespace {
 
 constexpr int64_t most_launches = 64;
 constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
-constexpr int64_t chunk = 32;                       // channels in 128 bytes
 
 // The engine's limits (cuTensorMapEncodeIm2col): where windows begin and end beside the image, as far as a tap
 // reaches, and the distance of windows.
 constexpr int64_t most_beside = 127, most_reach = 255, most_step = 8;
 
+// Channels in 128 bytes, and in the 16 that pixels are aligned to.
+int64_t chunk_of(quern_type type) { return 128 / type_bytes(type); }
+int64_t aligned_of(quern_type type) { return 16 / type_bytes(type); }
+
 struct tma_panels {
   const geometry& g;
-  int64_t nr;
+  const kernel& row;
+  int64_t nr = row.nr, chunk = chunk_of(row.type);
   int64_t chunks = up(g.c, chunk), panels = up(g.k, nr), taps = g.taps();
 
-  int64_t block() const { return 2 * nr * chunk; }  // floats of a stage: high and low
+  // Elements of a stage; f32: high and low.
+  int64_t block() const { return (row.type == QUERN_F32 ? 2 : 1) * nr * chunk; }
   // The block of chunk 0 at tap 0 of this phase, whose predecessors have `before` taps together.
   int64_t phase(int64_t group, int64_t before) const { return (group * taps + before) * chunks * panels * block(); }
   int64_t panel(int64_t index, int64_t phase_taps) const { return index * phase_taps * chunks * block(); }
   int64_t size() const { return phase(g.groups, 0); }
+  int64_t bytes(int64_t elements) const { return elements * type_bytes(row.type); }
+  // The stage of a tap and chunk, within a panel; taps that share one follow each other.
+  int64_t block_at(int64_t tap, int64_t at) const {
+    return row.taps ? (tap / row.taps * chunks + at) * row.taps + tap % row.taps : tap * chunks + at;
+  }
 };
 
 refusal refuse_axis(const axis& a, const char* const (&field)[4]) {
@@ -50,33 +60,69 @@ refusal refuse_axis(const axis& a, const char* const (&field)[4]) {
   return {};
 }
 
+// Along w: the first pixels of windows; where taps share a stage, those up to the end of the last window too.
+axis line_of(const phase& ph, const kernel& row) {
+  axis w = ph.w;
+  if (row.taps) w.out_count += row.taps - 1;
+  return w;
+}
+
 // Whether the engine can read src where it lies.
-bool readable(const geometry& g) {
-  const auto in_rows = [](int64_t size, int64_t stride) {
-    return size == 1 || (stride % 4 == 0 && stride > 0 && stride < int64_t{1} << 38);
+bool readable(const geometry& g, quern_type type) {
+  const auto in_rows = [&](int64_t size, int64_t stride) {
+    return size == 1 || (stride % aligned_of(type) == 0 && stride > 0 && stride < int64_t{1} << 38);
   };
-  return g.src_block == 1 && g.c * g.groups % 4 == 0 && g.src[1] == 1 && in_rows(g.n, g.src[0]) &&
+  return g.src_block == 1 && g.c * g.groups % aligned_of(type) == 0 && g.src[1] == 1 && in_rows(g.n, g.src[0]) &&
          in_rows(g.in[1], g.src[3]) && in_rows(g.in[2], g.src[4]);
 }
 
-// Channels of a pixel in the copy where it cannot.
-int64_t padded(const geometry& g) { return up(g.c * g.groups, 4) * 4; }
-int64_t copied_bytes(const geometry& g) { return g.n * g.in[1] * g.in[2] * padded(g) * int64_t{sizeof(float)}; }
+// What the engine walks over: the image where it lies, or a copy of it in the workspace.  Where pixels are 16 bytes at
+// most, those of a line that a window meets are the channels of one: lines have their padding in the copy, and what
+// the engine takes for pixels overlap.
+struct view {
+  geometry g;
+  bool copied;
+  int64_t pixel, columns, before;  // of the copy: channels of a pixel, pixels of a line, those before the image's
+  int64_t folded;                  // taps along w that are channels, 0: none
+
+  int64_t pixels() const { return g.n * g.in[1] * columns; }
+  int64_t bytes(quern_type type) const { return copied ? pixels() * pixel * type_bytes(type) : 0; }
+};
+
+view view_of(const geometry& image, quern_type type) {
+  const int64_t align = aligned_of(type);
+  view v = {};
+  geometry& g = v.g;
+  g = image;
+  v.copied = !readable(g, type);
+  v.pixel = up(g.c * g.groups, align) * align, v.columns = g.in[2];
+  if (g.transposed || g.groups != 1 || g.c == 0 || g.c > align || g.filter[2] == 1 || g.filter[2] > 64 ||
+      g.dilation[2] != 1 || g.pad[2] > most_beside || g.out[2] == 0)
+    return v;
+  v.copied = true;
+  v.folded = g.filter[2], v.before = g.pad[2];
+  const int64_t first_pixels = (g.out[2] - 1) * g.stride[2] + 1;
+  v.columns = first_pixels + g.filter[2] - 1;
+  g.in[2] = first_pixels, g.pad[2] = 0, g.c = g.filter[2] * align, g.filter[2] = 1;
+  return v;
+}
 
 refusal refuse(const full_problem& p, const kernel& row) {
   static constexpr const char* h[] = {"window.pad_begin[1]", "inputs before or behind the last window along h",
                                       "window.stride[1]", "reach of the filter along h"};
   static constexpr const char* w[] = {"window.pad_begin[2]", "inputs before or behind the last window along w",
                                       "window.stride[2]", "reach of the filter along w"};
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
   if (const refusal r = refuse_short_sums(p)) return r;
-  const geometry& g = geometry_of(p);
+  const geometry g = view_of(geometry_of(p), row.type).g;
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
   if (p.epilogue.residual && g.residual_block != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
   if (extent(p.src) == 0 || g.k == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
   // A chunk must not reach into the next group.
-  if (g.groups > 1 && g.c % chunk != 0) return {QUERN_REASON_SHAPE, "src.size[1] / groups modulo 32", g.c % chunk, 0};
+  const int64_t chunk = chunk_of(row.type);
+  if (g.groups > 1 && g.c % chunk != 0)
+    return {QUERN_REASON_SHAPE, chunk == 64 ? "src.size[1] / groups modulo 64" : "src.size[1] / groups modulo 32",
+            g.c % chunk, 0};
   if (g.phases() > most_launches) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), most_launches};
   if (const refusal r = g.refuse_phases()) return r;
   for (int64_t f = 0; f < g.phases(); ++f) {
@@ -84,10 +130,15 @@ refusal refuse(const full_problem& p, const kernel& row) {
     if (ph.outputs() == 0 || ph.taps() == 0) continue;
     if (g.in[0] != 1 || ph.d.out_count != 1 || ph.d.taps != 1 || ph.d.in_begin != 0)
       return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
+    if (row.taps) {
+      if (ph.w.taps != row.taps) return {QUERN_REASON_SHAPE, "window.filter[2]", ph.w.taps, row.taps};
+      if (ph.w.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", ph.w.tap_step, 1};
+      if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
+    }
     if (const refusal r = refuse_axis(ph.h, h)) return r;
-    if (const refusal r = refuse_axis(ph.w, w)) return r;
+    if (const refusal r = refuse_axis(line_of(ph, row), w)) return r;
   }
-  const double pixels = double(g.n) * double(g.out[0]) * double(g.out[1]) * double(g.out[2]);
+  const double pixels = double(g.n) * double(g.out[0]) * double(g.out[1]) * double(g.out[2] + row.taps);
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);
   const double tiles = (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1);
   const double count = std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
@@ -98,63 +149,111 @@ refusal refuse(const full_problem& p, const kernel& row) {
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
-  const geometry& g = geometry_of(p);
+  const view v = view_of(geometry_of(p), row.type);
   blocking b = {};
-  b.packed_bytes = uint64_t(tma_panels{g, row.nr}.size()) * sizeof(float);
-  if (!readable(g)) b.workspace_bytes = uint64_t(up(copied_bytes(g), QUERN_ALIGN) * QUERN_ALIGN);
+  const tma_panels panels = {v.g, row};
+  b.packed_bytes = uint64_t(panels.bytes(panels.size()));
+  b.workspace_bytes = uint64_t(up(v.bytes(row.type), QUERN_ALIGN) * QUERN_ALIGN);
   b.workers = 1;
   return b;
 }
 
-// Clocks of a multiprocessor: for a stage, twelve instructions a group or the bytes from L2, whichever is more, and
-// what waits for them (measured).
-cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
-  const geometry& g = geometry_of(p);
+// Clocks of a multiprocessor (measured).
+struct tile_clocks {
+  double stage, rest;  // for 128 bytes of channels; for what comes before and after them
+};
+
+// Twelve instructions a group or the bytes from L2, whichever is more, and what waits for them.
+tile_clocks clocks_f32(const kernel& row) {
   const double groups = row.mr / 64.0, bytes = 128.0 * (row.mr + 2 * row.nr);
   const double waits = groups == 3 ? 1.27 : row.nr == 64 ? 1.34 : 1.19;
-  const double stage = std::max(12 * groups * row.nr / 2, bytes / 40) * waits;
+  return {std::max(12 * groups * row.nr / 2, bytes / 40) * waits, 0.35 * row.mr * row.nr};
+}
+
+// Four instructions a group, at full rate from 64 pixels on, or pixels from L2, as far as tiles beside each other do
+// not ask for the same.
+tile_clocks clocks_half(const kernel& row, double panels) {
+  const double pixels = row.mr, instruction = std::max(pixels / 2, 16 + pixels / 4);
+  const double shared = std::min(panels, 4.0) * std::max<double>(row.taps, 1);
+  const double rest = 300 + 7 * pixels;
+  return {std::max(4.0 * (row.nr / 64) * instruction, 128 * (pixels / shared + 0.25 * row.nr) / 42),
+          row.nr == 64 ? rest / 4 : rest};
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
+  const view v = view_of(geometry_of(p), row.type);
+  const geometry& g = v.g;
+  const tile_clocks tile = row.type == QUERN_F32 ? clocks_f32(row) : clocks_half(row, double(up(g.k, row.nr)));
+  const int64_t chunk = chunk_of(row.type);
   // A copy writes and reads what is hardly larger than src.
-  double ns = readable(g) ? 0 : 2500 + 2 * double(copied_bytes(g)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
+  double ns = !v.copied ? 0 : 2500 + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
-    const double tiles = double(up(g.n * ph.outputs(), row.mr) * up(g.k, row.nr) * g.groups);
+    const int64_t pixels = g.n * ph.d.out_count * ph.h.out_count * line_of(ph, row).out_count;
+    const double tiles = double(up(pixels, row.mr) * up(g.k, row.nr) * g.groups);
     const double blocks = double(ph.taps() * up(g.c, chunk));
-    const double clocks = ceil(tiles / m.gpu.multiprocessors) * (blocks * stage + 0.35 * row.mr * row.nr) + 4500;
+    const double clocks = ceil(tiles / m.gpu.multiprocessors) * (blocks * tile.stage + tile.rest) + 4500;
     ns += 1200 + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * tiles * row.mr * row.nr * blocks * chunk;
   }
-  return {std::max(ns, 2000 + tensor_bytes(g) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
+  return {std::max(ns, 2000 + tensor_bytes(geometry_of(p), row.type) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
 }
 
-// A product leaves out 2^-22 at most and its parts are rounded by as much; each of the unit's twelve additions to a
+// Products of 16-bit elements are exact, and each addition of sixteen truncates by 2^-23.  Of f32 a product leaves out
+// 2^-22 at most and its parts are rounded by as much; each of the unit's twelve additions to a
 // part of a sum truncates it by 2^-23, and parts are added in f32.
 double error_bound(const full_problem& p) {
-  const geometry& g = geometry_of(p);
-  const double n = (3 * 4 + 12 * 2 + double(g.filter_size()) * double(up(g.c, chunk)) + 1) * 0x1p-24;
+  const geometry g = view_of(geometry_of(p), p.src.type).g;
+  const double taps = double(g.filter_size());
+  const double n = (p.src.type != QUERN_F32 ? 2 * taps * double(up(g.c, 64)) * 4 + 4
+                                            : 3 * 4 + 12 * 2 + taps * double(up(g.c, 32)) + 1) *
+                   0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
-void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+// The weight of a row and channel of a chunk to where it lies in a stage.
+void put(float* stage, const tma_panels& t, int64_t row, int64_t channel, float x) {
+  float* const to = stage + tma_swizzled<4>(int32_t(row), tma_f32_column(int32_t(channel)));
+  const tf32_pair two = split_tf32(x);
+  *to = two.high, to[t.nr * t.chunk] = to_tf32(two.low);
+}
+void put(uint16_t* stage, const tma_panels&, int64_t row, int64_t channel, uint16_t x) {
+  stage[tma_swizzled<8>(int32_t(row), int32_t(channel))] = x;
+}
+
+template <class T>
+void pack_as(const job& j, int64_t first, int64_t count, const T* weights, T* packed) {
   const geometry& g = geometry_of(j.problem);
-  const tma_panels t = {g, j.row.nr};
-  pack_weights(
-      g, first, count, static_cast<const float*>(weights),
-      [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        float* const chunks = reinterpret_cast<float*>(payload) + t.phase(group, before) +
-                              t.panel(k / t.nr, ph.taps()) + tap * t.chunks * t.block();
-        const auto put = [&](int64_t row, int64_t channel, float x) {
-          float* const to = chunks + channel / chunk * t.block() +
-                            tma_swizzled(int32_t(row), tma_f32_column(int32_t(channel % chunk)));
-          const tf32_pair two = split_tf32(x);
-          *to = two.high, to[t.nr * chunk] = to_tf32(two.low);
-        };
-        put(k % t.nr, c, w);
-        if (c != g.c - 1) return;
-        for (int64_t i = g.c; i < t.chunks * chunk; ++i) put(k % t.nr, i, 0);
-        if (k != g.k - 1) return;
-        for (int64_t row = k % t.nr + 1; row < t.nr; ++row)
-          for (int64_t i = 0; i < t.chunks * chunk; ++i) put(row, i, 0);
-      });
+  const view v = view_of(g, j.row.type);
+  const tma_panels t = {v.g, j.row};
+  pack_weights(g, first, count, weights,
+               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
+                 // The channels of the walk from `begin` to `end` are this tap's, zeros behind the last.
+                 int64_t taps = ph.taps(), at = tap, begin = 0, end = t.chunks * t.chunk;
+                 if (v.folded) {
+                   taps = t.taps, at = tap / v.folded, begin = tap % v.folded * v.pixel;
+                   if (tap % v.folded != v.folded - 1) end = begin + v.pixel;
+                 }
+                 T* const panel = packed + t.phase(group, before) + t.panel(k / t.nr, taps);
+                 const auto place = [&](int64_t row, int64_t channel, T x) {
+                   put(panel + t.block_at(at, channel / t.chunk) * t.block(), t, row, channel % t.chunk, x);
+                 };
+                 place(k % t.nr, begin + c, w);
+                 if (c != g.c - 1) return;
+                 for (int64_t i = begin + g.c; i < end; ++i) place(k % t.nr, i, 0);
+                 if (k != g.k - 1) return;
+                 for (int64_t row = k % t.nr + 1; row < t.nr; ++row)
+                   for (int64_t i = begin; i < end; ++i) place(row, i, 0);
+               });
+}
+
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const auto as = [&](auto element) {
+    using T = decltype(element);
+    pack_as(j, first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
+  };
+  if (j.row.type == QUERN_F32) return as(float{});
+  as(uint16_t{});
 }
 
 tma_axis axis_of(const axis& a) {
@@ -162,58 +261,70 @@ tma_axis axis_of(const axis& a) {
 }
 
 // A box as wide and high as the first pixels of all windows: the engine turns to the next row where it ends.
-quern_status map_pixels(const launching& l, const kernel& row, const geometry& g, const phase& ph, tensor_map& map) {
+quern_status map_pixels(const launching& l, const kernel& row, const view& v, const phase& ph, tensor_map& map) {
+  const geometry& g = v.g;
+  const int rows = row.mr + (row.taps ? 8 : 0);
   const auto last = [](const axis& a) { return int(a.in_begin + (a.out_count - 1) * a.in_step - (a.in_size - 1)); };
   const uint64_t size[] = {uint64_t(g.c * g.groups), uint64_t(g.in[2]), uint64_t(g.in[1]), uint64_t(g.n)};
-  const auto bytes = [](int64_t count, int64_t apart) { return uint64_t(count > 1 ? 4 * apart : 16); };
-  const bool there = readable(g);
-  const int64_t pixel = padded(g), line = g.in[2] * pixel, image = g.in[1] * line;
-  const uint64_t stride[] = {bytes(g.in[2], there ? g.src[4] : pixel), bytes(g.in[1], there ? g.src[3] : line),
+  const int64_t element = type_bytes(row.type);
+  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? element * apart : 16); };
+  const bool there = !v.copied;
+  const int64_t line = v.columns * v.pixel, image = g.in[1] * line;
+  const uint64_t stride[] = {bytes(g.in[2], there ? g.src[4] : v.pixel), bytes(g.in[1], there ? g.src[3] : line),
                              bytes(g.n, there ? g.src[0] : image)};
-  const int lower[] = {int(ph.w.in_begin), int(ph.h.in_begin)}, upper[] = {last(ph.w), last(ph.h)};
+  const int lower[] = {int(ph.w.in_begin), int(ph.h.in_begin)}, upper[] = {last(line_of(ph, row)), last(ph.h)};
   const uint32_t step[] = {1, uint32_t(ph.w.in_step), uint32_t(ph.h.in_step), 1};
+  const int type = row.type == QUERN_F32 ? cuda_map_f32 : row.type == QUERN_F16 ? cuda_map_f16 : cuda_map_bf16;
+  const uint32_t channels = uint32_t(chunk_of(row.type));
   return encode_im2col(
-      l, &map,
-      {cuda_map_f32, there ? l.args.src : l.workspace, size, stride, lower, upper, chunk, uint32_t(row.mr), step});
+      l, &map, {type, there ? l.args.src : l.workspace, size, stride, lower, upper, channels, uint32_t(rows), step});
 }
 
-quern_status copy_pixels(const launching& l, const geometry& g) {
+quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {
+  const int64_t channels = g.c * g.groups;
   pixels_last c = {{int32_t(g.in[1]), int32_t(g.in[2])},
-                   g.n * g.in[1] * g.in[2],
-                   int32_t(g.c * g.groups),
-                   int32_t(padded(g)),
-                   int32_t(up(g.c * g.groups, pixels_last_tile)),
+                   int32_t(v.before),
+                   int32_t(v.columns),
+                   v.pixels(),
+                   int32_t(channels),
+                   int32_t(v.pixel),
+                   int32_t(up(channels, pixels_last_tile)),
                    {},
                    g.src_block,
-                   static_cast<const float*>(l.args.src),
-                   reinterpret_cast<float*>(l.workspace)};
+                   l.args.src,
+                   l.workspace};
   std::copy_n(g.src, 5, c.stride);
-  const int64_t blocks = up(c.pixels, pixels_last_tile) * c.channel_tiles;
+  const int64_t blocks = v.pixel == aligned_of(type) ? up(c.pixels, pixels_last_threads)
+                                                     : up(c.pixels, pixels_last_tile) * c.channel_tiles;
   return launch_prepare(l, uint32_t(blocks), pixels_last_threads, &c);
 }
 
 quern_status launch(const job& j, const launching& l) {
-  const geometry& g = geometry_of(j.problem);
-  if (!readable(g))
-    if (const quern_status s = copy_pixels(l, g)) return s;
   const kernel& row = j.row;
-  const tma_panels t = {g, row.nr};
+  const geometry& whole = geometry_of(j.problem);
+  const view v = view_of(whole, row.type);
+  const geometry& g = v.g;
+  if (v.copied)
+    if (const quern_status s = copy_pixels(l, whole, row.type, v)) return s;
+  const tma_panels t = {g, row};
   tma_conv a = {};
   a.c = int32_t(g.c), a.chunks = int32_t(t.chunks);
   a.channel_tiles = int32_t(t.panels);
-  a.weights_group = t.phase(1, 0) * int64_t{sizeof(float)};
+  a.weights_group = t.bytes(t.phase(1, 0));
   int64_t before = 0;
   for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
     const phase ph = phase_of(g, f);
     if (ph.outputs() == 0) continue;
     a.h = axis_of(ph.h), a.w = axis_of(ph.w);
-    a.blocks = int32_t(ph.taps() * t.chunks);
-    a.weights = l.packed + t.phase(0, before) * int64_t{sizeof(float)};
-    a.out = output_of(j, g, ph, l.args);
-    a.pixel_tiles = int32_t(up(a.out.pixels, row.mr));
+    a.columns = int32_t(line_of(ph, row).out_count);
+    if (row.taps) a.w.taps = 1;
+    a.blocks = int32_t(ph.taps() / std::max<int64_t>(row.taps, 1) * t.chunks);
+    a.weights = l.packed + t.bytes(t.phase(0, before));
+    a.out = output_of(j, g, ph, l.args, row.type == QUERN_F32 ? 4 : 8);
+    a.pixel_tiles = int32_t(up(int64_t{a.out.pixels} / ph.w.out_count * a.columns, row.mr));
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
     if (a.blocks > 0)
-      if (const quern_status s = map_pixels(l, row, g, ph, a.src)) return s;
+      if (const quern_status s = map_pixels(l, row, v, ph, a.src)) return s;
     const uint32_t multiprocessors = l.device.gpu.multiprocessors;
     const uint32_t blocks = std::min(uint32_t(a.tiles), multiprocessors ? multiprocessors : UINT32_MAX);
     if (const quern_status s = launch_kernel(l, row, blocks, &a)) return s;
@@ -224,7 +335,7 @@ quern_status launch(const job& j, const launching& l) {
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(conv_tma, .about = "implicit GEMM on tensor cores, fed by the copy engine", .drives = kind::tma_f32,
+QUERN_ALGORITHM(conv_tma, .about = "implicit GEMM on tensor cores, fed by the copy engine", .drives = kind::tma,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = refuse,
                 .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,

@@ -41,19 +41,19 @@ QUERN_INLINE vec activated(const epilogue_f32& e, vec y, vec slope) {
   }
 }
 
-// `residual` is read where there is one.  Clamps: only_clamps(e) is known to hold, and no other activation is
+// Clamps: only_clamps(e) is known to hold, and no other activation is
 // compiled in.
 template <bool Clamps>
-QUERN_INLINE float finished(const epilogue_f32& e, const channel_f32& k, float sum, const float* residual) {
+QUERN_INLINE float finished(const epilogue_f32& e, const channel_f32& k, float sum, float residual) {
   const vec beta = vec::set1(e.beta);
   vec y = vec::fma(vec::set1(sum), vec::set1(k.factor), vec::set1(k.bias));
-  if (e.residual == QUERN_RESIDUAL_BEFORE) y = vec::fma(beta, vec::set1(*residual), y);
+  if (e.residual == QUERN_RESIDUAL_BEFORE) y = vec::fma(beta, vec::set1(residual), y);
   if constexpr (Clamps) {
     y = clamp(y, vec::set1(e.lower), vec::set1(e.upper));
   } else {
     y = activated(e, y, vec::set1(k.slope));
   }
-  if (e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, vec::set1(*residual), y);
+  if (e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, vec::set1(residual), y);
   return y.v;
 }
 

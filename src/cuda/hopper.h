@@ -56,7 +56,11 @@ __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32
 
 __device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void matrix_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void matrix_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+// For all that was committed but the last so many.
+template <int Left>
+__device__ __forceinline__ void matrix_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
+}
 // The compiler keeps accesses to d on their side of this.
 template <int N>
 __device__ __forceinline__ void keep(float (&d)[N]) {
@@ -71,13 +75,20 @@ __device__ __forceinline__ uint64_t matrix_in_shared(uint32_t address) {
 #define QUERN_D8(d, i)                                                                                        \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define QUERN_D32(d, i) QUERN_D8(d, i), QUERN_D8(d, i + 8), QUERN_D8(d, i + 16), QUERN_D8(d, i + 24)
+#define QUERN_D16(d, i) QUERN_D8(d, i), QUERN_D8(d, i + 8)
+#define QUERN_D32(d, i) QUERN_D16(d, i), QUERN_D16(d, i + 16)
+#define QUERN_D64(d, i) QUERN_D32(d, i), QUERN_D32(d, i + 32)
 #define QUERN_OPERANDS_0                                   \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define QUERN_OPERANDS_32                                            \
-  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define QUERN_OPERANDS_32A "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define QUERN_OPERANDS_32 QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define QUERN_OPERANDS_64                                            \
+  "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
+  "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define QUERN_OPERANDS_96                                                   \
+  "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110," \
+  "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
 // d[64 x N] += a[64 x 8] * b[N x 8], or = where not `add`, of TF32.
 template <int N>
@@ -104,6 +115,52 @@ struct matrix_tf32<128> {
           "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
   }
 };
+
+// d[64 x n] += a[64 x 16] * b[n x 16], or = where not `add`, of 16-bit elements in shared memory.
+template <class Element, int N>
+struct matrix_half;
+#define QUERN_MATRIX_HALF(type, n, sums, operands, outputs, a_at, b_at, add_at)                            \
+  template <>                                                                                              \
+  struct matrix_half<type, n> {                                                                            \
+    __device__ __forceinline__ static void run(float (&d)[sums], uint64_t a, uint64_t b, bool add) {       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
+                   "k16.f32." #type "." #type " {" operands "}, " a_at ", " b_at ", p, 1, 1, 0, 0;\n}\n"   \
+                   : outputs                                                                               \
+                   : "l"(a), "l"(b), "r"(int{add}));                                                       \
+    }                                                                                                      \
+  };
+#define QUERN_MATRICES_HALF(type)                                                                                     \
+  QUERN_MATRIX_HALF(type, 64, 32, QUERN_OPERANDS_0, QUERN_D32(d, 0), "%32", "%33", "%34")                             \
+  QUERN_MATRIX_HALF(type, 96, 48, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A,                                            \
+                    QUERN_D32(d, 0) QUERN_COMMA QUERN_D16(d, 32), "%48", "%49", "%50")                                \
+  QUERN_MATRIX_HALF(type, 112, 56, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55",        \
+                    QUERN_D32(d, 0) QUERN_COMMA QUERN_D16(d, 32) QUERN_COMMA QUERN_D8(d, 48), "%56", "%57", "%58")    \
+  QUERN_MATRIX_HALF(type, 128, 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64(d, 0), "%64", "%65", "%66")      \
+  QUERN_MATRIX_HALF(type, 192, 96, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64,                      \
+                    QUERN_D64(d, 0) QUERN_COMMA QUERN_D32(d, 64), "%96", "%97", "%98")                                \
+  QUERN_MATRIX_HALF(type, 208, 104,                                                                                   \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64                                      \
+                                     ",%96,%97,%98,%99,%100,%101,%102,%103",                                          \
+                    QUERN_D64(d, 0) QUERN_COMMA QUERN_D32(d, 64) QUERN_COMMA QUERN_D8(d, 96), "%104", "%105", "%106") \
+  QUERN_MATRIX_HALF(type, 256, 128,                                                                                   \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96,               \
+                    QUERN_D64(d, 0) QUERN_COMMA QUERN_D64(d, 64), "%128", "%129", "%130")
+#define QUERN_COMMA ,
+QUERN_MATRICES_HALF(f16)
+QUERN_MATRICES_HALF(bf16)
+
+// Four matrices of 8 x 8 elements of 16 bits between registers and shared memory, transposed; each lane names a row.
+__device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ __forceinline__ void store_matrices_turned(void* row, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
 
 template <int N>
 __device__ __forceinline__ void more_registers() {

@@ -3,7 +3,7 @@
 // Implicit GEMM in f32 on the FMA units.  Names: pixels x channels of a tile; without a word more, indices move
 // by precomputed increments; `division` divides at each step, `table` looks taps up in constant memory, `any`
 // reads single elements, of any layout.
-#include "cuda/implicit_f32.h"
+#include "cuda/implicit.h"
 
 #ifdef __CUDACC__
 
@@ -17,7 +17,7 @@
 #endif
 #define QUERN_IMPLICIT(tile, blocks)                                                                  \
   extern "C" __global__ void __launch_bounds__(quern::implicit_##tile::threads, QUERN_BLOCKS(blocks)) \
-      implicit_f32_##tile##_sm75(const __grid_constant__ quern::implicit_f32 a) {                     \
+      implicit_f32_##tile##_sm75(const __grid_constant__ quern::implicit_conv a) {                    \
     quern::run<quern::implicit_##tile>(a, nullptr);                                                   \
   }
 QUERN_IMPLICIT(128x128, 2)
@@ -29,49 +29,32 @@ QUERN_IMPLICIT(128x64_any, 4)
 QUERN_IMPLICIT(64x64_any, 6)
 
 extern "C" __global__ void __launch_bounds__(quern::implicit_128x128_table::threads, QUERN_BLOCKS(2))
-    implicit_f32_128x128_table_sm75(const __grid_constant__ quern::implicit_f32_table a) {
+    implicit_f32_128x128_table_sm75(const __grid_constant__ quern::implicit_table a) {
   quern::run<quern::implicit_128x128_table>(a.problem, a.tap);
 }
 
 #else
 
-#include "cuda/image.h"
+#include "cuda/implicit_rows.h"
 
 namespace quern {
 namespace {
 
 template <class Tile>
-constexpr kernel row(const char* name, const char* about, int16_t vector, index_scheme index) {
-  return {.name = name,
-          .about = about,
-          .kind = kind::implicit_f32,
-          .mr = Tile::bm,
-          .nr = Tile::bn,
-          .vector = vector,
-          .image = image,
-          .capability = 75,
-          .threads = Tile::threads,
-          .shared_bytes = Tile::shared_bytes,
-          .index = index};
+constexpr kernel row(const char* name, const char* about) {
+  return implicit_row<Tile>(kind::implicit_f32, 75, name, about);
 }
 
 }  // namespace
 }  // namespace quern
 
-QUERN_KERNELS(implicit_f32_sm75,
-              row<implicit_128x128>("implicit_f32_128x128_sm75", "the largest tile", 4, index_scheme::increments),
-              row<implicit_128x64>("implicit_f32_128x64_sm75", "64 output channels, or fewer pixels", 4,
-                                   index_scheme::increments),
-              row<implicit_64x64>("implicit_f32_64x64_sm75", "images that give few tiles", 4, index_scheme::increments),
-              row<implicit_128x128_division>("implicit_f32_128x128_division_sm75", "any filter: indices by division", 4,
-                                             index_scheme::division),
-              row<implicit_128x128_table>("implicit_f32_128x128_table_sm75", "indices from a table of taps", 4,
-                                          index_scheme::table),
-              row<implicit_128x128_any>("implicit_f32_128x128_any_sm75", "any layout and number of channels", 1,
-                                        index_scheme::increments),
-              row<implicit_128x64_any>("implicit_f32_128x64_any_sm75", "any layout, 64 output channels", 1,
-                                       index_scheme::increments),
-              row<implicit_64x64_any>("implicit_f32_64x64_any_sm75", "any layout and filter, few tiles", 1,
-                                      index_scheme::division))
+QUERN_KERNELS(implicit_f32_sm75, row<implicit_128x128>("implicit_f32_128x128_sm75", "the largest tile"),
+              row<implicit_128x64>("implicit_f32_128x64_sm75", "64 output channels, or fewer pixels"),
+              row<implicit_64x64>("implicit_f32_64x64_sm75", "images that give few tiles"),
+              row<implicit_128x128_division>("implicit_f32_128x128_division_sm75", "any filter: indices by division"),
+              row<implicit_128x128_table>("implicit_f32_128x128_table_sm75", "indices from a table of taps"),
+              row<implicit_128x128_any>("implicit_f32_128x128_any_sm75", "any layout and number of channels"),
+              row<implicit_128x64_any>("implicit_f32_128x64_any_sm75", "any layout, 64 output channels"),
+              row<implicit_64x64_any>("implicit_f32_64x64_any_sm75", "any layout and filter, few tiles"))
 
 #endif

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// A block of implicit_f32.h from its first load to dst.  nvcc alone reads this.
+// A block of implicit.h from its first load to dst.  nvcc alone reads this.
 #pragma once
 
-#include "cuda/implicit_f32.h"
+#include "cuda/implicit.h"
 
 namespace quern {
 namespace {
 
 template <class Tile>
-__device__ __forceinline__ void run(const implicit_f32& a, const implicit_tap* taps) {
+__device__ __forceinline__ void run(const implicit_conv& a, const implicit_tap* taps) {
   extern __shared__ __align__(16) float shared[];
   Tile t(a, taps, blockIdx.x, threadIdx.x, shared);
   const auto commit = [] {
@@ -31,7 +31,11 @@ __device__ __forceinline__ void run(const implicit_f32& a, const implicit_tap* t
     t.load(), commit();
     if constexpr (Tile::tensor) {
 #if __CUDA_ARCH__ >= 800
-      t.multiply_on_tensor_cores();
+      if constexpr (Tile::halves) {
+        t.multiply_halves_on_tensor_cores();
+      } else {
+        t.multiply_on_tensor_cores();
+      }
 #endif
     } else {
       t.multiply();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// Finished sums on their way from a warp to dst: some pixels by 32 channels, turned round in shared memory so
+// Finished sums on their way from a warp to dst: some pixels by some channels, turned round in shared memory so
 // that lanes write what lies side by side.
 #pragma once
 
 #include "cuda/epilogue_cuda.h"
+#include "half.h"
 
 namespace quern {
 namespace {
@@ -17,20 +18,52 @@ struct alignas(8) two_floats {
 };
 
 QUERN_INLINE four_floats load_four(const float* p) { return *reinterpret_cast<const four_floats*>(p); }
+QUERN_INLINE void store_four(float* p, const four_floats& x) { *reinterpret_cast<four_floats*>(p) = x; }
+
+// The same of 16 bits each.
+struct alignas(8) two_words {
+  uint32_t v[2];
+};
+template <class T>
+QUERN_INLINE four_floats load_four(const T* p) {
+  const two_words w = *reinterpret_cast<const two_words*>(p);
+  four_floats x;
+  QUERN_UNROLL
+  for (int i = 0; i < 4; ++i) x.v[i] = value(T{static_cast<uint16_t>(w.v[i / 2] >> i % 2 * 16)});
+  return x;
+}
+template <class T>
+QUERN_INLINE void store_four(T* p, const four_floats& x) {
+  *reinterpret_cast<two_words*>(p) = {{rounded_pair<T>(x.v[0], x.v[1]), rounded_pair<T>(x.v[2], x.v[3])}};
+}
 
 // dst of one phase of a problem.
 struct gpu_output {
   int32_t size[3], pixels, k;  // outputs along d h w, and of all images; channels of a group
   int64_t dst_stride[5], residual_stride[5];
-  float* dst;
-  const float* residual;
-  bool vector;  // chunks of four channels are aligned to 16 bytes
+  void* dst;
+  const void* residual;
+  bool vector;  // chunks of so many channels as a kernel writes at once are aligned
+  bool even;    // pixels lie at the same distance throughout, dst_stride[4] and residual_stride[4]
   epilogue_f32 epilogue;
+
+  // The first channel of a pixel.
+  QUERN_INLINE int64_t place_of(int32_t pixel, const int64_t* stride) const {
+    if (even) return pixel * stride[4];
+    int64_t place = 0;
+    QUERN_UNROLL
+    for (int i = 2; i >= 0; --i) {
+      const int32_t rest = pixel / size[i];
+      place += (pixel - rest * size[i]) * stride[2 + i];
+      pixel = rest;
+    }
+    return place + pixel * stride[0];
+  }
 };
 
-template <int Rows, int Pitch>
+template <class Element, int Rows, int Pitch, int Columns = 32>
 struct output_warp {
-  static constexpr int columns = 32, pitch = Pitch, floats = Rows * Pitch + 4 * Rows;
+  static constexpr int columns = Columns, pitch = Pitch, floats = Rows * Pitch + 4 * Rows;
 
   const gpu_output& out;
   float* shared;
@@ -39,40 +72,34 @@ struct output_warp {
   QUERN_INLINE float* at(int row, int column) const { return shared + row * pitch + column; }
   QUERN_INLINE int64_t* places() const { return reinterpret_cast<int64_t*>(shared + Rows * pitch); }
 
-  // Where the warp's pixels, from this one on, go; behind the last one: nowhere.
-  QUERN_INLINE void find_places(int32_t pixel) const {
+  // Where the lane's pixel goes; below zero: nowhere.
+  QUERN_INLINE void find_place(int32_t pixel) const {
     if (lane >= Rows) return;
-    int32_t n = pixel + lane;
-    int64_t to = n < out.pixels ? 0 : -1, from = 0;
-    if (to == 0) {
-      QUERN_UNROLL
-      for (int i = 2; i >= 0; --i) {
-        const int32_t rest = n / out.size[i], at = n - rest * out.size[i];
-        to += at * out.dst_stride[2 + i], from += at * out.residual_stride[2 + i];
-        n = rest;
-      }
-      to += n * out.dst_stride[0], from += n * out.residual_stride[0];
-    }
-    places()[lane] = to, places()[Rows + lane] = from;
+    places()[lane] = pixel >= 0 ? out.place_of(pixel, out.dst_stride) : -1;
+    places()[Rows + lane] = pixel >= 0 ? out.place_of(pixel, out.residual_stride) : 0;
   }
+  // Where the warp's pixels, from this one on, go; behind the last one: nowhere.
+  QUERN_INLINE void find_places(int32_t pixel) const { find_place(pixel + lane < out.pixels ? pixel + lane : -1); }
 
   // The columns are channels of the group from `base` on.
   QUERN_INLINE void finish(int32_t group, int32_t base) const {
     const epilogue_f32& e = out.epilogue;
     const int64_t first = int64_t{group} * out.k + base;
+    Element* const dst = static_cast<Element*>(out.dst);
+    const Element* const residual = static_cast<const Element*>(out.residual);
     if (out.vector && base + columns <= out.k && only_clamps(e)) {
-      const int64_t channel = first + lane % 8 * 4;
+      const int64_t channel = first + lane % (columns / 4) * 4;
       channel_f32 of[4];
       QUERN_UNROLL
       for (int i = 0; i < 4; ++i) of[i] = channel_of(e, static_cast<int32_t>(channel) + i);
-      for (int row = lane / 8; row < Rows; row += 4) {
+      for (int row = lane / (columns / 4); row < Rows; row += 128 / columns) {
         const int64_t to = places()[row];
         if (to < 0) continue;
-        four_floats y = load_four(at(row, lane % 8 * 4));
-        const four_floats r = e.residual ? load_four(out.residual + places()[Rows + row] + channel) : four_floats{};
+        four_floats y = load_four(at(row, lane % (columns / 4) * 4));
+        const four_floats r = e.residual ? load_four(residual + places()[Rows + row] + channel) : four_floats{};
         QUERN_UNROLL
-        for (int i = 0; i < 4; ++i) y.v[i] = finished<true>(e, of[i], y.v[i], &r.v[i]);
-        *reinterpret_cast<four_floats*>(out.dst + to + channel) = y;
+        for (int i = 0; i < 4; ++i) y.v[i] = finished<true>(e, of[i], y.v[i], r.v[i]);
+        store_four(dst + to + channel, y);
       }
       return;
     }
@@ -82,9 +109,9 @@ struct output_warp {
       const int32_t row = along ? i / columns : i % Rows, column = along ? i % columns : i / Rows;
       const int64_t to = places()[row], channel = first + column;
       if (to < 0 || base + column >= out.k) continue;
-      out.dst[to + channel * out.dst_stride[1]] =
-          finished<false>(e, channel_of(e, static_cast<int32_t>(channel)), *at(row, column),
-                          out.residual + (places()[Rows + row] + channel * out.residual_stride[1]));
+      const float r = e.residual ? value(residual[places()[Rows + row] + channel * out.residual_stride[1]]) : 0.0f;
+      dst[to + channel * out.dst_stride[1]] =
+          rounded<Element>(finished<false>(e, channel_of(e, static_cast<int32_t>(channel)), *at(row, column), r));
     }
   }
 };

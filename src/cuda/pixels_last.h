@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
-// An image of any layout and strides, channels last and dense, each pixel padded to 16 bytes: what the copy engine
-// can read.  A block turns 32 pixels x 32 channels round in shared memory, between two barriers.
+// An image of any layout and strides, channels last and dense, each pixel padded to 16 bytes, each line to as many
+// pixels as asked for, with zeros: what the copy engine can read.  A block turns 32 pixels x 32 channels round in
+// shared memory, between two barriers; where a pixel is 16 bytes, a thread copies one.
 #pragma once
 
-#include "kernel.h"
+#include "half.h"
 #include "layout.h"
 
 namespace quern {
@@ -12,45 +13,89 @@ namespace {
 
 // By value in the kernel's parameters.
 struct pixels_last {
-  int32_t size[2];  // h w
-  int64_t pixels;   // of all images
+  int32_t size[2];          // h w
+  int32_t before, columns;  // pixels in front of a line, and of it altogether
+  int64_t pixels;           // of all images, those of padding too
   int32_t channels, padded;
   int32_t channel_tiles;
   int64_t stride[5];  // of src: n c d h w
   int64_t block;      // channels that lie side by side
-  const float* src;
-  float* dst;
+  const void* src;
+  void* dst;
 };
 
-constexpr int pixels_last_threads = 256, pixels_last_tile = 32, pixels_last_floats = 32 * 33;
+// Elements of src before a pixel, or -1 where it is padding.
+QUERN_INLINE int64_t pixels_last_place(const pixels_last& a, int64_t pixel) {
+  const int64_t line = pixel / a.columns, n = line / a.size[0], w = pixel - line * a.columns - a.before;
+  if (w < 0 || w >= a.size[1]) return -1;
+  return n * a.stride[0] + (line - n * a.size[0]) * a.stride[3] + w * a.stride[4];
+}
+
+constexpr int pixels_last_threads = 256, pixels_last_tile = 32, pixels_last_elements = 32 * 33;
+
+// Whether a thread copies a pixel, and a block as many as it has threads.
+template <class T>
+QUERN_INLINE bool pixels_last_whole(const pixels_last& a) {
+  return a.padded * int(sizeof(T)) == 16;
+}
+
+template <class T>
+QUERN_INLINE void pixels_last_copy(const pixels_last& a, int64_t block, int32_t thread) {
+  constexpr int count = 16 / sizeof(T);
+  struct alignas(16) chunk {
+    T v[count];
+  } x = {};
+  const int64_t pixel = block * pixels_last_threads + thread;
+  if (pixel >= a.pixels) return;
+  if (const int64_t place = pixels_last_place(a, pixel); place >= 0) {
+    QUERN_UNROLL
+    for (int i = 0; i < count; ++i)
+      if (i < a.channels) x.v[i] = static_cast<const T*>(a.src)[place + channel_offset(i, a.stride[1], a.block)];
+  }
+  static_cast<chunk*>(a.dst)[pixel] = x;
+}
 
 // Lanes along pixels.
-QUERN_INLINE void pixels_last_read(const pixels_last& a, int64_t block, int32_t thread, float* shared) {
+template <class T>
+QUERN_INLINE void pixels_last_read(const pixels_last& a, int64_t block, int32_t thread, T* shared) {
   const int32_t lane = thread % 32;
   const int64_t pixel = block / a.channel_tiles * pixels_last_tile + lane;
   if (pixel >= a.pixels) return;
-  const int64_t line = pixel / a.size[1], n = line / a.size[0];
-  const float* from =
-      a.src + n * a.stride[0] + (line - n * a.size[0]) * a.stride[3] + (pixel - line * a.size[1]) * a.stride[4];
+  const int64_t place = pixels_last_place(a, pixel);
   const int32_t first = static_cast<int32_t>(block % a.channel_tiles) * pixels_last_tile;
   QUERN_UNROLL
   for (int i = 0; i < 32; i += pixels_last_threads / 32) {
     const int32_t channel = first + i + thread / 32;
-    if (channel < a.channels)
-      shared[(i + thread / 32) * 33 + lane] = from[channel_offset(channel, a.stride[1], a.block)];
+    shared[(i + thread / 32) * 33 + lane] =
+        place >= 0 && channel < a.channels
+            ? static_cast<const T*>(a.src)[place + channel_offset(channel, a.stride[1], a.block)]
+            : T{};
   }
 }
 
 // Lanes along channels.
-QUERN_INLINE void pixels_last_write(const pixels_last& a, int64_t block, int32_t thread, const float* shared) {
+template <class T>
+QUERN_INLINE void pixels_last_write(const pixels_last& a, int64_t block, int32_t thread, const T* shared) {
   const int32_t channel = static_cast<int32_t>(block % a.channel_tiles) * pixels_last_tile + thread % 32;
-  if (channel >= a.channels) return;
+  if (channel >= a.padded) return;
   QUERN_UNROLL
   for (int i = 0; i < 32; i += pixels_last_threads / 32) {
     const int64_t pixel = block / a.channel_tiles * pixels_last_tile + i + thread / 32;
-    if (pixel < a.pixels) a.dst[pixel * a.padded + channel] = shared[thread % 32 * 33 + i + thread / 32];
+    if (pixel < a.pixels)
+      static_cast<T*>(a.dst)[pixel * a.padded + channel] = shared[thread % 32 * 33 + i + thread / 32];
   }
 }
 
 }  // namespace
 }  // namespace quern
+
+// The kernel beside those of a file, for its elements.
+#define QUERN_PIXELS_LAST(type)                                                                              \
+  extern "C" __global__ void __launch_bounds__(quern::pixels_last_threads)                                   \
+      pixels_last_sm90a(const __grid_constant__ quern::pixels_last a) {                                      \
+    if (quern::pixels_last_whole<type>(a)) return quern::pixels_last_copy<type>(a, blockIdx.x, threadIdx.x); \
+    __shared__ type shared[quern::pixels_last_elements];                                                     \
+    quern::pixels_last_read(a, blockIdx.x, threadIdx.x, shared);                                             \
+    __syncthreads();                                                                                         \
+    quern::pixels_last_write(a, blockIdx.x, threadIdx.x, shared);                                            \
+  }

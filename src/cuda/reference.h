@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// One output of a convolution, transposed convolution or matrix product in f32, summed in f64: what the GPU's
+// One output of a convolution, transposed convolution or matrix product, summed in f64: what the GPU's
 // reference computes in each thread, written for any host too.
 #pragma once
 
 #include <math.h>
 
-#include "kernel.h"
+#include "half.h"
 #include "layout.h"
 
 namespace quern {
@@ -21,8 +21,8 @@ struct reference_cuda {
   int64_t src_block, dst_block, residual_block;  // channels that lie side by side
   int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
   bool transposed;
-  const float *src, *weights, *residual;
-  float* dst;
+  const void *src, *weights, *residual;
+  void* dst;
   epilogue_f32 epilogue;
 };
 
@@ -65,6 +65,7 @@ QUERN_INLINE double reference_activation(double x, const epilogue_f32& e, double
   }
 }
 
+template <class T>
 QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
   int64_t at[3], rest = element;
   QUERN_UNROLL
@@ -80,13 +81,14 @@ QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
       for (int64_t s = 0; s < r.filter[2]; ++s) {
         const int64_t w = reference_input(r, 2, at[2], s);
         if (w < 0) continue;
-        const float* x = r.src + n * r.src_stride[0] + d * r.src_stride[2] + h * r.src_stride[3] + w * r.src_stride[4];
-        const float* f = r.weights + group * r.weights_group + channel % r.k * r.weights_stride[0] +
-                         t * r.weights_stride[2] + u * r.weights_stride[3] + s * r.weights_stride[4];
-        // Products of floats are exact in f64.
+        const T* x = static_cast<const T*>(r.src) + n * r.src_stride[0] + d * r.src_stride[2] + h * r.src_stride[3] +
+                     w * r.src_stride[4];
+        const T* f = static_cast<const T*>(r.weights) + group * r.weights_group + channel % r.k * r.weights_stride[0] +
+                     t * r.weights_stride[2] + u * r.weights_stride[3] + s * r.weights_stride[4];
+        // Products of two elements are exact in f64.
         for (int64_t c = 0; c < r.c; ++c)
-          sum += static_cast<double>(x[channel_offset(group * r.c + c, r.src_stride[1], r.src_block)]) *
-                 static_cast<double>(f[c * r.weights_stride[1]]);
+          sum += static_cast<double>(value(x[channel_offset(group * r.c + c, r.src_stride[1], r.src_block)])) *
+                 static_cast<double>(value(f[c * r.weights_stride[1]]));
       }
     }
   }
@@ -97,14 +99,14 @@ QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
   };
   double y = static_cast<double>(e.alpha) * (e.scale ? static_cast<double>(e.scale[channel]) : 1) * sum;
   y += e.bias ? static_cast<double>(e.bias[channel]) : -0.0;  // y - 0 keeps the sign of a zero
-  const double add =
-      e.residual != QUERN_RESIDUAL_NONE
-          ? static_cast<double>(e.beta) * static_cast<double>(r.residual[place(r.residual_stride, r.residual_block)])
-          : 0;
+  double add = 0;
+  if (e.residual != QUERN_RESIDUAL_NONE)
+    add = static_cast<double>(e.beta) *
+          static_cast<double>(value(static_cast<const T*>(r.residual)[place(r.residual_stride, r.residual_block)]));
   if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
   y = reference_activation(y, e, e.slope ? static_cast<double>(e.slope[channel]) : 0);
   if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
-  r.dst[place(r.dst_stride, r.dst_block)] = static_cast<float>(y);
+  static_cast<T*>(r.dst)[place(r.dst_stride, r.dst_block)] = rounded<T>(y);
 }
 
 }  // namespace

@@ -11,10 +11,7 @@
 namespace quern {
 namespace {
 
-refusal refuse(const full_problem& p, const kernel&) {
-  if (p.src.type != QUERN_F32) return {QUERN_REASON_TYPE, "src.type", p.src.type, QUERN_F32};
-  return {};
-}
+refusal refuse(const full_problem&, const kernel&) { return {}; }
 
 blocking choose_blocks(const full_problem&, const kernel&, const machine&, uint32_t) {
   blocking b = {};
@@ -29,7 +26,9 @@ cost predict(const full_problem& p, const kernel&, const blocking&, const machin
   return {5000 + flops / 2 / products_a_ns, flops};
 }
 
-double error_bound(const full_problem& p) { return 0x1p-24 + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53; }
+double error_bound(const full_problem& p) {
+  return roundoff(p.src.type) + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53;
+}
 
 quern_status launch(const job& j, const launching& l) {
   const geometry& g = geometry_of(j.problem);
@@ -43,10 +42,7 @@ quern_status launch(const job& j, const launching& l) {
   r.src_block = g.src_block, r.dst_block = g.dst_block, r.residual_block = g.residual_block;
   std::copy_n(g.in, 3, r.in), std::copy_n(g.out, 3, r.out), std::copy_n(g.filter, 3, r.filter);
   std::copy_n(g.stride, 3, r.stride), std::copy_n(g.dilation, 3, r.dilation), std::copy_n(g.pad, 3, r.pad);
-  r.src = static_cast<const float*>(l.args.src);
-  r.weights = reinterpret_cast<const float*>(l.packed);
-  r.residual = static_cast<const float*>(l.args.residual);
-  r.dst = static_cast<float*>(l.args.dst);
+  r.src = l.args.src, r.weights = l.packed, r.residual = l.args.residual, r.dst = l.args.dst;
   r.epilogue = epilogue_of(j.problem, l.args);
   const int64_t blocks = std::min<int64_t>(up(r.elements, j.row.threads), 1 << 30);
   return launch_kernel(l, j.row, static_cast<uint32_t>(blocks), &r);

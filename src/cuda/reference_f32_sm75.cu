@@ -8,7 +8,7 @@
 extern "C" __global__ void __launch_bounds__(256, 1)
     reference_f32_sm75(const __grid_constant__ quern::reference_cuda r) {
   for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < r.elements; i += gridDim.x * int64_t{256})
-    quern::reference_output(r, i);
+    quern::reference_output<float>(r, i);
 }
 
 #else
@@ -18,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
 QUERN_KERNELS(reference_f32_sm75, {.name = "reference_f32_sm75",
                                    .about = "the operator's formula, summed in float64",
                                    .kind = kind::reference_cuda,
+                                   .type = QUERN_F32,
                                    .image = image,
                                    .capability = 75,
                                    .threads = 256})

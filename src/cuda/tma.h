@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Implicit GEMM fed by the copy engine of capability 9.0 (TMA): where tiles lie and what is requested for them,
-// written for any compiler, as implicit_f32.h is.
+// written for any compiler, as implicit.h is.
 //
 // A launch has as many blocks as the GPU has multiprocessors, and each walks over tiles.  One thread of a block
 // requests stages: the pixels of a tile at one tap, 128 bytes of channels each, by an im2col map, and the weights
@@ -28,6 +28,7 @@ struct tma_conv {
   tensor_map src;
   tma_axis h, w;
   int32_t c, chunks, blocks;  // input channels of a group, in chunks of 128 bytes; stages of a tile: chunks * taps
+  int32_t columns;  // first pixels of windows in a line of the map: outputs, and more where taps share a stage
   int32_t tiles, pixel_tiles, channel_tiles;
   const char* weights;
   int64_t weights_group;  // bytes
@@ -59,10 +60,10 @@ struct tma_walk {
   int32_t chunk = 0, s = 0, first_c;
 
   QUERN_INLINE tma_walk(const tma_conv& conv, const tma_place& place) : a(conv) {
-    const int32_t of_image = a.out.size[1] * a.out.size[2], n = place.pixel / of_image;
-    const int32_t rest = place.pixel - n * of_image, row = rest / a.out.size[2];
+    const int32_t of_image = a.out.size[1] * a.columns, n = place.pixel / of_image;
+    const int32_t rest = place.pixel - n * of_image, row = rest / a.columns;
     first_c = place.group * a.c;
-    now = {first_c, (rest - row * a.out.size[2]) * a.w.step + a.w.begin, row * a.h.step + a.h.begin, n, 0, 0};
+    now = {first_c, (rest - row * a.columns) * a.w.step + a.w.begin, row * a.h.step + a.h.begin, n, 0, 0};
   }
   QUERN_INLINE void advance(int32_t channels) {
     now.c += channels;
@@ -75,9 +76,10 @@ struct tma_walk {
   }
 };
 
-// Where element `column` of `row` lies in swizzled rows of 32 floats.
+// Where element `column` of `row` lies in swizzled rows of 128 bytes, with so many elements in 16 bytes.
+template <int Chunk>
 QUERN_INLINE int32_t tma_swizzled(int32_t row, int32_t column) {
-  return row * 32 + ((column / 4 ^ row % 8) * 4 + column % 4);
+  return row * 8 * Chunk + ((column / Chunk ^ row % 8) * Chunk + column % Chunk);
 }
 
 // The accumulators of a matrix instruction: element 4 j + 2 i + e of a thread is this row of its group's 64, and

@@ -20,11 +20,12 @@ QUERN_INLINE int32_t tma_f32_column(int32_t c) { return c % 8 / 2 * 8 + c / 8 + 
 // Groups: of four warps, 64 pixels each.
 template <int Groups, int Channels, int Stages>
 struct tma_tile_f32 {
-  static constexpr int groups = Groups, bm = 64 * Groups, bn = Channels, bk = 32, stages = Stages;
+  using element = float;
+  static constexpr int groups = Groups, bm = 64 * Groups, bn = Channels, bk = 32, stages = Stages, taps = 1;
   static constexpr int threads = 128 * (Groups + 1);  // the last group's first thread requests
   static constexpr int pixel_floats = bm * bk, weight_floats = 2 * bn * bk;
   static constexpr int stage_bytes = 4 * (pixel_floats + weight_floats);
-  using warp_out = output_warp<16, 32 + 8>;
+  using warp_out = output_warp<float, 16, 32 + 8>;
   // Pixels of all stages, weights of all stages, what warps write out, a pair of barriers a stage.
   static constexpr int stages_floats = stages * (pixel_floats + weight_floats);
   static constexpr int shared_bytes = 1024 + stages_floats * 4 + 4 * Groups * warp_out::floats * 4 + stages * 16;
@@ -38,7 +39,7 @@ struct tma_tile_f32 {
       QUERN_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int32_t row = thread / 128 * 64 + tma_row(thread, i / 2);
-        whole[i / 2][i % 2] = load_four(pixels + tma_swizzled(row, thread % 4 * 8 + i % 2 * 4));
+        whole[i / 2][i % 2] = load_four(pixels + tma_swizzled<4>(row, thread % 4 * 8 + i % 2 * 4));
       }
     }
     QUERN_INLINE void split() {

@@ -54,7 +54,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, float* shared, uint3
     typename Tile::fragments x;
     int before = -1;
     const auto finish = [&] {
-      matrix_wait();
+      matrix_wait<0>();
       keep(part);
 #pragma unroll
       for (int i = 0; i < Tile::bn / 2; ++i) sum[i] += part[i];
@@ -131,36 +131,18 @@ __device__ __forceinline__ void run(const tma_conv& a) {
 QUERN_TMA(128x128, 40, 232)
 QUERN_TMA(192x64, 24, 160)
 QUERN_TMA(128x64, 40, 232)
-
-extern "C" __global__ void __launch_bounds__(quern::pixels_last_threads)
-    pixels_last_sm90a(const __grid_constant__ quern::pixels_last a) {
-  __shared__ float shared[quern::pixels_last_floats];
-  quern::pixels_last_read(a, blockIdx.x, threadIdx.x, shared);
-  __syncthreads();
-  quern::pixels_last_write(a, blockIdx.x, threadIdx.x, shared);
-}
+QUERN_PIXELS_LAST(float)
 
 #else
 
-#include "cuda/image.h"
+#include "cuda/tma_rows.h"
 
 namespace quern {
 namespace {
 
 template <class Tile>
 constexpr kernel row(const char* name, const char* about) {
-  return {.name = name,
-          .about = about,
-          .kind = kind::tma_f32,
-          .mr = Tile::bm,
-          .nr = Tile::bn,
-          .vector = 4,
-          .image = image,
-          .capability = 90,
-          .capability_alone = true,
-          .src_align = 16,
-          .threads = Tile::threads,
-          .shared_bytes = Tile::shared_bytes};
+  return tma_row_of<Tile>(kind::tma, name, about);
 }
 
 }  // namespace

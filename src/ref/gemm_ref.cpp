@@ -32,4 +32,5 @@ QUERN_KERNELS(gemm_ref, {.name = "gemm_ref",
                          .about = "the formula of the matrix product, summed in float64",
                          .kind = kind::reference,
                          .op = QUERN_GEMM,
+                         .type = 0,
                          .reference = by_type<gemm<float>, gemm<double>, gemm<f16>, gemm<bf16>>})

@@ -27,4 +27,5 @@ QUERN_KERNELS(reorder_ref, {.name = "reorder_ref",
                             .about = "layout conversion, element by element",
                             .kind = kind::reference,
                             .op = QUERN_REORDER,
+                            .type = 0,
                             .reference = by_type<reorder<float>, reorder<double>, reorder<f16>, reorder<bf16>>})

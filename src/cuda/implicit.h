@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 //
-// A tile of an implicit GEMM in f32: pixels by output channels, summed over taps and input channels, without
+// A tile of an implicit GEMM: pixels by output channels, summed over taps and input channels, without
 // im2col matrix.  What each thread does between two barriers is a function here, written for any compiler: the
 // kernel calls them with __syncthreads() between, a test calls them for all threads in turn.
 //
 //   dst[pixel][k] = epilogue(sum over (tap, c) of src[pixel at tap][c] * weights[(tap, c)][k])
 //
-// A sum is one chain of fused multiply-adds in the order (tap t r s, c), as on the CPU: the same bits, unless a
-// weight beside padding is infinite or NaN, as padding is multiplied here.
+// On FMA units a sum is one chain of fused multiply-adds in the order (tap t r s, c), as on the CPU: the same bits,
+// unless a weight beside padding is infinite or NaN, as padding is multiplied here.
 //
-// Each warp owns 32 pixels x 64 channels, each thread 64 of their sums; 16 elements of (tap, c) are a step.  Three
-// stages of shared memory are filled by cp.async ahead of use.  Pixels lie there as rows of 16 + 4 floats: no two
+// Each warp owns 32 pixels x 64 channels, each thread 64 of their sums; 64 bytes of (tap, c) are a step.  Three
+// stages of shared memory are filled by cp.async ahead of use.  Pixels lie there as rows of 64 + 16 bytes: no two
 // of the rows that are read together, or written in chunks of 16 bytes together, meet in a bank.  What is needed
 // once a step lies in shared memory too, as 128 registers, 64 of them sums, are what two large blocks leave each other.
 //
@@ -20,6 +20,8 @@
 //   table        a division by c, then the tap's entry in constant memory; coordinates are compared
 // (cuDNN's and CUTLASS's names for the first two are "precomputed" or "optimized", and "analytic".)
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/output.h"
 #include "cuda/tf32.h"
@@ -33,17 +35,17 @@ struct implicit_axis {
 };
 
 // By value in the kernel's parameters: one phase of a problem.
-struct implicit_f32 {
+struct implicit_conv {
   implicit_axis axis[3];
   int32_t c;             // of a group; not 0, even where there is nothing to sum
-  int32_t depth, steps;  // taps * c, and that over 16
+  int32_t depth, steps;  // taps * c, and that in steps
   int32_t pixel_tiles, channel_tiles;
-  bool src_vector;        // chunks of four channels are aligned to 16 bytes
+  bool src_vector;        // chunks of 16 bytes are aligned
   int64_t src_stride[5];  // n c d h w
   int32_t src_channel;    // from channel to channel of src, as in src_stride
   int32_t next_tap[3];    // from behind the last of what moves faster to the next t, r, s
-  const float* src;
-  const float* weights;  // panels of weights.h
+  const void* src;
+  const void* weights;  // panels of weights.h
   int32_t weights_group, weights_panel;
   gpu_output out;
 };
@@ -53,8 +55,8 @@ struct implicit_tap {
   int32_t at, d, h, w;
 };
 constexpr int implicit_taps = 160;
-struct implicit_f32_table {
-  implicit_f32 problem;
+struct implicit_table {
+  implicit_conv problem;
   implicit_tap tap[implicit_taps];
 };
 
@@ -62,20 +64,19 @@ struct implicit_f32_table {
 
 // Asynchronous where the GPU can; zero when `there` is false, without reading.
 template <int Bytes>
-QUERN_INLINE void fill(float* shared, const float* from, bool there) {
+QUERN_INLINE void fill(void* shared, const void* from, bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (Bytes == 16) {
+  if constexpr (Bytes == 2) {
+    *static_cast<uint16_t*>(shared) = there ? *static_cast<const uint16_t*>(from) : uint16_t{0};
+  } else if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
   }
 #else
-  if constexpr (Bytes == 16) {
-    *reinterpret_cast<four_floats*>(shared) = there ? load_four(from) : four_floats{};
-  } else {
-    *shared = there ? *from : 0.0f;
-  }
+  using chunk = std::conditional_t<Bytes == 16, four_floats, std::conditional_t<Bytes == 4, float, uint16_t> >;
+  *static_cast<chunk*>(shared) = there ? *static_cast<const chunk*>(from) : chunk{};
 #endif
 }
 
@@ -99,7 +100,7 @@ struct implicit_counters {
   uint32_t tap;  // s, 256 * r, 65536 * t
 
   // By at most a.c elements.
-  QUERN_INLINE void advance(const implicit_f32& a, int32_t count) {
+  QUERN_INLINE void advance(const implicit_conv& a, int32_t count) {
     c += count, at += count * a.src_channel;
     if (c < a.c) return;
     c -= a.c, at += a.next_tap[2];
@@ -109,7 +110,7 @@ struct implicit_counters {
     tap += 65536 - (tap & 65535), at += a.next_tap[0];
   }
   // By any number.
-  QUERN_INLINE void advance_far(const implicit_f32& a, int32_t count) {
+  QUERN_INLINE void advance_far(const implicit_conv& a, int32_t count) {
     QUERN_ROLL
     for (; count > a.c; count -= a.c) advance(a, a.c);
     advance(a, count);
@@ -117,7 +118,7 @@ struct implicit_counters {
 };
 
 template <index_scheme Scheme>
-QUERN_INLINE implicit_pixel implicit_pixel_at(const implicit_f32& a, int32_t group, int32_t pixel) {
+QUERN_INLINE implicit_pixel implicit_pixel_at(const implicit_conv& a, int32_t group, int32_t pixel) {
   if (pixel >= a.out.pixels) {
     const int32_t nowhere = Scheme == index_scheme::increments ? 0 : -(1 << 30);
     return {0, nowhere, nowhere, nowhere};
@@ -148,7 +149,7 @@ QUERN_INLINE implicit_pixel implicit_pixel_at(const implicit_f32& a, int32_t gro
   return {at, first[0], first[1], first[2]};
 }
 
-QUERN_INLINE bool implicit_inside(const implicit_f32& a, const implicit_pixel& p, int32_t d, int32_t h, int32_t w) {
+QUERN_INLINE bool implicit_inside(const implicit_conv& a, const implicit_pixel& p, int32_t d, int32_t h, int32_t w) {
   return static_cast<uint32_t>(p.d + d) < static_cast<uint32_t>(a.axis[0].in_size) &&
          static_cast<uint32_t>(p.h + h) < static_cast<uint32_t>(a.axis[1].in_size) &&
          static_cast<uint32_t>(p.w + w) < static_cast<uint32_t>(a.axis[2].in_size);
@@ -156,7 +157,8 @@ QUERN_INLINE bool implicit_inside(const implicit_f32& a, const implicit_pixel& p
 
 // ---- The tile -------------------------------------------------------------------------------------------------
 
-// Who multiplies.  tensor: three products of TF32 (tf32.h), the elements of a step summed from zero.
+// Who multiplies.  tensor: f32 as three products of TF32 (tf32.h), the elements of a step summed from zero; elements
+// of 16 bits as they are.
 enum class implicit_units { fma, tensor };
 
 // What a lane brings to instructions 16 x 8 x 8: of its warp's 32 pixels, and of eight of its channels.
@@ -168,6 +170,36 @@ struct implicit_weights {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// Four matrices of 8 x 8 elements of 16 bits, whose rows lanes name eight by eight; Turned: transposed.
+template <bool Turned>
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row) {
+  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (Turned) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from));
+  }
+}
+// d[16 x 8] += x[16 x 16] * w[16 x 8]; d is four elements from `at` on.
+#define QUERN_MULTIPLY(type)                                           \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type           \
+      ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "                   \
+      "{%0,%1,%2,%3};"                                                 \
+      : "+f"(d[at]), "+f"(d[at + 1]), "+f"(d[at + 2]), "+f"(d[at + 3]) \
+      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w0), "r"(w1))
+template <class Element>
+__device__ __forceinline__ void multiply_halves(float (&d)[8], int at, const uint32_t (&x)[4], uint32_t w0,
+                                                uint32_t w1) {
+  if constexpr (type_of<Element> == QUERN_F16) {
+    QUERN_MULTIPLY("f16");
+  } else {
+    QUERN_MULTIPLY("bf16");
+  }
+}
 __device__ __forceinline__ void multiply_tf32(float (&d)[4], float x0, float x1, float x2, float x3, float w0,
                                               float w1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -177,40 +209,46 @@ __device__ __forceinline__ void multiply_tf32(float (&d)[4], float x0, float x1,
 }
 #endif
 
-// Vector: channels of src that lie side by side and are read together, 4 or 1.
-template <int WarpRows, int WarpColumns, int Vector, index_scheme Scheme, implicit_units Units = implicit_units::fma>
+// Vector: whether chunks of 16 bytes, of channels of src that lie side by side, are read together.
+template <class Element, int WarpRows, int WarpColumns, bool Vector, index_scheme Scheme,
+          implicit_units Units = implicit_units::fma>
 struct implicit_tile {
-  static constexpr bool tensor = Units == implicit_units::tensor;
+  using element = Element;
+  static constexpr bool tensor = Units == implicit_units::tensor, halves = sizeof(Element) == 2;
+  static constexpr index_scheme scheme = Scheme;
   static constexpr int warps = WarpRows * WarpColumns, threads = 32 * warps;
-  static constexpr int bm = 32 * WarpRows, bn = 64 * WarpColumns, bk = 16;
+  static constexpr int chunk = 16 / int(sizeof(Element)), vector = Vector ? chunk : 1;
+  static constexpr int bm = 32 * WarpRows, bn = 64 * WarpColumns, bk = 4 * chunk;
   // Rows of weights, too: a lane of an instruction reads another row than its neighbours.
   static constexpr int weights_pitch = tensor ? bn + 8 : bn;
-  static constexpr int pitch = bk + 4, stages = 3, stage_floats = bm * pitch + bk * weights_pitch;
-  using warp_out = output_warp<32, tensor ? 32 + 8 : 32 + 4>;
+  static constexpr int pitch = bk + chunk, stages = 3;
+  static constexpr int stage_floats = (bm * pitch + bk * weights_pitch) * int(sizeof(Element)) / 4;
+  using warp_out = output_warp<Element, 32, tensor ? 32 + 8 : 32 + 4>;
   static constexpr int tile_floats =
       (stages * stage_floats > warps * warp_out::floats) ? (stages * stage_floats) : (warps * warp_out::floats);
   static constexpr int shared_bytes = tile_floats * 4 + bm * int(sizeof(implicit_pixel)) + int(sizeof(implicit_place)) +
                                       (Scheme == index_scheme::increments ? threads * 12 : 0);
   // A thread reads the same chunk of (tap, c) of several pixels, or a run of elements of one.
-  static constexpr int rows = Vector == 4 ? bm * 4 / threads : 1;
-  static constexpr int run = Vector == 4 ? 4 : bm * bk / threads;
-  static constexpr int chunks = bk * bn / 4 / threads;  // of weights
+  static constexpr int rows = Vector ? bm * 4 / threads : 1;
+  static constexpr int run = Vector ? chunk : bm * bk / threads;
+  static constexpr int lines = threads / (bn / chunk), chunks = bk / lines;  // of weights
 
-  const implicit_f32& a;
+  const implicit_conv& a;
   const implicit_tap* taps;
   float* shared;
   int32_t thread, weights;                       // weights: the thread's first of the next step; negative: it has none
   int32_t filling = 0, reading = 0, loaded = 0;  // floats of shared, twice; elements of (tap, c)
   float sum[8][8];
 
-  QUERN_INLINE implicit_tile(const implicit_f32& problem, const implicit_tap* table, int64_t block, int32_t thread_,
+  QUERN_INLINE implicit_tile(const implicit_conv& problem, const implicit_tap* table, int64_t block, int32_t thread_,
                              float* shared_)
       : a(problem), taps(table), shared(shared_), thread(thread_) {
     const int32_t tiles = a.pixel_tiles * a.channel_tiles, group = static_cast<int32_t>(block / tiles);
     const int32_t tile = static_cast<int32_t>(block - int64_t{group} * tiles), panel = tile % a.channel_tiles;
-    const int32_t channel = panel * bn, width = a.out.k - channel < bn ? (a.out.k - channel + 3) / 4 * 4 : bn;
+    const int32_t channel = panel * bn, rest = a.out.k - channel;
+    const int32_t width = rest < bn ? (rest + chunk - 1) / chunk * chunk : bn;
     const implicit_place here = {group, tile / a.channel_tiles * bm, channel, width};
-    weights = group * a.weights_group + panel * a.weights_panel + thread / (bn / 4) * width + column();
+    weights = group * a.weights_group + panel * a.weights_panel + line() * width + column();
     if (column() >= width) weights = INT32_MIN;
     if (thread == 0) place() = here;
     for (int32_t i = thread; i < bm; i += threads) pixels()[i] = implicit_pixel_at<Scheme>(a, group, here.pixel + i);
@@ -228,31 +266,32 @@ struct implicit_tile {
   QUERN_INLINE implicit_place& place() const { return *reinterpret_cast<implicit_place*>(pixels() + bm); }
   QUERN_INLINE implicit_counters* counters() const { return reinterpret_cast<implicit_counters*>(&place() + 1); }
   // What the thread reads of pixels: these rows of the tile, from this element of the step; and of weights.
-  QUERN_INLINE int32_t row(int i) const { return Vector == 4 ? thread / 4 + i * (threads / 4) : thread % bm; }
-  QUERN_INLINE int32_t first_element() const { return Vector == 4 ? thread % 4 * 4 : thread / bm * run; }
-  QUERN_INLINE int32_t column() const { return thread % (bn / 4) * 4; }
+  QUERN_INLINE int32_t row(int i) const { return Vector ? thread / 4 + i * (threads / 4) : thread % bm; }
+  QUERN_INLINE int32_t first_element() const { return Vector ? thread % 4 * chunk : thread / bm * run; }
+  QUERN_INLINE int32_t line() const { return thread / (bn / chunk); }
+  QUERN_INLINE int32_t column() const { return thread % (bn / chunk) * chunk; }
 
   // The chunk at `at` to where it belongs, zeros where it falls on padding or behind the last element.
-  QUERN_INLINE void fill_pixel(float* to, bool inside, int64_t at) const {
-    const float* from = inside ? a.src + at : a.src;
-    if constexpr (Vector == 1) {
-      fill<4>(to, from, inside);
+  QUERN_INLINE void fill_pixel(Element* to, bool inside, int64_t at) const {
+    const Element* from = static_cast<const Element*>(a.src) + (inside ? at : 0);
+    if constexpr (!Vector) {
+      fill<sizeof(Element)>(to, from, inside);
     } else if (a.src_vector) {
       fill<16>(to, from, inside);
     } else {
       QUERN_UNROLL
-      for (int e = 0; e < 4; ++e) fill<4>(to + e, from + e, inside);
+      for (int e = 0; e < chunk; ++e) fill<sizeof(Element)>(to + e, from + e, inside);
     }
   }
 
   // Requests the next step's pixels and weights.
   QUERN_INLINE void load() {
     if (loaded < a.depth) {
-      float* const x = shared + filling;
+      Element* const x = reinterpret_cast<Element*>(shared + filling);
       implicit_counters now = {};
       if constexpr (Scheme == index_scheme::increments) now = counters()[thread];
       QUERN_UNROLL
-      for (int e = 0; e < run; e += Vector) {
+      for (int e = 0; e < run; e += vector) {
         int64_t at = now.at;
         int32_t d = 0, h = 0, w = 0;
         bool within = true;
@@ -284,10 +323,10 @@ struct implicit_tile {
           fill_pixel(x + row(i) * pitch + first_element() + e, inside, pixel.at + at);
         }
         if constexpr (Scheme == index_scheme::increments) {
-          if (Vector == 4 || e + Vector < run) {
-            now.advance(a, Vector == 4 ? bk : Vector);
+          if (Vector || e + vector < run) {
+            now.advance(a, Vector ? bk : vector);
           } else {
-            now.advance_far(a, bk - run + Vector);
+            now.advance_far(a, bk - run + vector);
           }
         }
       }
@@ -295,11 +334,10 @@ struct implicit_tile {
       const int32_t width = place().width;
       QUERN_UNROLL
       for (int i = 0; i < chunks; ++i) {
-        constexpr int lines = threads / (bn / 4);
-        const bool inside = loaded + thread / (bn / 4) + i * lines < a.depth && weights >= 0;
-        const int32_t to =
-            tensor ? (thread / (bn / 4) + i * lines) * weights_pitch + column() : (thread + i * threads) * 4;
-        fill<16>(x + bm * pitch + to, a.weights + (inside ? weights + i * lines * width : 0), inside);
+        const bool inside = loaded + line() + i * lines < a.depth && weights >= 0;
+        const int32_t to = tensor ? (line() + i * lines) * weights_pitch + column() : (thread + i * threads) * chunk;
+        fill<16>(x + bm * pitch + to,
+                 static_cast<const Element*>(a.weights) + (inside ? weights + i * lines * width : 0), inside);
       }
       weights += bk * width;
     }
@@ -324,7 +362,37 @@ struct implicit_tile {
     o.w[0] = split_tf32(w[0]), o.w[1] = split_tf32(w[4 * weights_pitch]);
   }
 
+  // Where this lane's row lies of the four matrices that make 16 of the warp's pixels x 16 elements from k on, or
+  // these 16 elements x 16 channels.
+  QUERN_INLINE const Element* pixel_row(int i, int k) const {
+    const int32_t lane = thread % 32;
+    return reinterpret_cast<const Element*>(shared + reading) +
+           (thread / 32 % WarpRows * 32 + i * 16 + lane % 16) * pitch + k + lane / 16 * 8;
+  }
+  QUERN_INLINE const Element* weight_row(int k, int j) const {
+    const int32_t lane = thread % 32;
+    return reinterpret_cast<const Element*>(shared + reading) + bm * pitch + (k + lane % 16) * weights_pitch +
+           thread / 32 / WarpRows * 64 + j * 8 + lane / 16 * 8;
+  }
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  __device__ __forceinline__ void multiply_halves_on_tensor_cores() {
+    QUERN_UNROLL
+    for (int k = 0; k < bk; k += 16) {
+      uint32_t x[2][4];
+      load_matrices<false>(x[0], pixel_row(0, k)), load_matrices<false>(x[1], pixel_row(1, k));
+      QUERN_UNROLL
+      for (int j = 0; j < 8; j += 2) {
+        uint32_t w[4];
+        load_matrices<true>(w, weight_row(k, j));
+        QUERN_UNROLL
+        for (int i = 0; i < 4; ++i)
+          multiply_halves<Element>(sum[j + i / 2], i % 2 * 4, x[i % 2], w[i / 2 * 2], w[i / 2 * 2 + 1]);
+      }
+    }
+    next_stage();
+  }
+
   // Sums of a step from zero, then added to the others.
   __device__ __forceinline__ void multiply_on_tensor_cores() {
     float part[8][2][4] = {};
@@ -417,20 +485,25 @@ struct implicit_tile {
 };
 
 // The tiles that there are kernels of: pixels x channels.
-using implicit_128x128 = implicit_tile<4, 2, 4, index_scheme::increments>;
-using implicit_128x64 = implicit_tile<4, 1, 4, index_scheme::increments>;
-using implicit_64x64 = implicit_tile<2, 1, 4, index_scheme::increments>;
-using implicit_128x128_division = implicit_tile<4, 2, 4, index_scheme::division>;
-using implicit_128x128_table = implicit_tile<4, 2, 4, index_scheme::table>;
-using implicit_128x128_any = implicit_tile<4, 2, 1, index_scheme::increments>;
-using implicit_128x64_any = implicit_tile<4, 1, 1, index_scheme::increments>;
-using implicit_64x64_any = implicit_tile<2, 1, 1, index_scheme::division>;
+using implicit_128x128 = implicit_tile<float, 4, 2, true, index_scheme::increments>;
+using implicit_128x64 = implicit_tile<float, 4, 1, true, index_scheme::increments>;
+using implicit_64x64 = implicit_tile<float, 2, 1, true, index_scheme::increments>;
+using implicit_128x128_division = implicit_tile<float, 4, 2, true, index_scheme::division>;
+using implicit_128x128_table = implicit_tile<float, 4, 2, true, index_scheme::table>;
+using implicit_128x128_any = implicit_tile<float, 4, 2, false, index_scheme::increments>;
+using implicit_128x64_any = implicit_tile<float, 4, 1, false, index_scheme::increments>;
+using implicit_64x64_any = implicit_tile<float, 2, 1, false, index_scheme::division>;
 
-using tensor_128x128 = implicit_tile<4, 2, 4, index_scheme::increments, implicit_units::tensor>;
-using tensor_128x64 = implicit_tile<4, 1, 4, index_scheme::increments, implicit_units::tensor>;
-using tensor_64x64 = implicit_tile<2, 1, 4, index_scheme::increments, implicit_units::tensor>;
-using tensor_128x64_any = implicit_tile<4, 1, 1, index_scheme::increments, implicit_units::tensor>;
-using tensor_64x64_any = implicit_tile<2, 1, 1, index_scheme::division, implicit_units::tensor>;
+template <class Element>
+using tensor_128x128 = implicit_tile<Element, 4, 2, true, index_scheme::increments, implicit_units::tensor>;
+template <class Element>
+using tensor_128x64 = implicit_tile<Element, 4, 1, true, index_scheme::increments, implicit_units::tensor>;
+template <class Element>
+using tensor_64x64 = implicit_tile<Element, 2, 1, true, index_scheme::increments, implicit_units::tensor>;
+template <class Element>
+using tensor_128x64_any = implicit_tile<Element, 4, 1, false, index_scheme::increments, implicit_units::tensor>;
+template <class Element>
+using tensor_64x64_any = implicit_tile<Element, 2, 1, false, index_scheme::division, implicit_units::tensor>;
 
 }  // namespace
 }  // namespace quern

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+//
+// A tile of 16-bit elements on the matrix instructions of capability 9.0, both operands in shared memory.  Channels
+// are the rows of an instruction, 64 for each group of four warps, and pixels its columns: any multiple of 16, so that
+// tiles come out in whole waves.  Tiles of 64 channels have two groups take turns: one writes out what the other need
+// not wait for.
+//
+// Taps of a line of the filter may share a stage.  Then pixels are all of a padded line, whether outputs or not, and
+// a tap is what it is in the stage, a row further on: a third of the bytes from L2.
+#pragma once
+
+#include "cuda/tma.h"
+
+namespace quern {
+namespace {
+
+template <class Element, int Pixels, int Channels, int Stages, int Taps = 1>
+struct tma_tile_half {
+  using element = Element;
+  static constexpr int bm = Pixels, bn = Channels, bk = 64, stages = Stages, taps = Taps;
+  static constexpr int groups = bn / 64, sets = 2 / groups;  // of four warps; sets of them, for a tile each
+  static constexpr int threads = 3 * 128;                    // the last group's first thread requests
+  static constexpr int fetched = bm + (taps > 1 ? 8 : 0);    // pixels of a stage, a multiple of eight
+  static constexpr int tap_bytes = bn * 128;
+  static constexpr int pixel_bytes = fetched * 128, weight_bytes = taps * tap_bytes;
+  static constexpr int stage_bytes = pixel_bytes + weight_bytes;
+  // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage.
+  using warp_out = output_warp<Element, 16, 16 + 4, 16>;
+  static constexpr int out_rows = bm < 128 ? bm : 128, out_bytes = out_rows * 128;
+  static_assert(4 * warp_out::floats * 4 <= out_bytes, "any layout and activation");
+  static constexpr int shared_bytes = 1024 + stages * stage_bytes + 2 * out_bytes + stages * 16;
+  static_assert(shared_bytes <= 232448);
+
+  // ---- The epilogue.  Sums are those of a thread: 4 j + 2 i + e is of channel tma_row(thread, i) of its group's, and
+  // pixel 8 j + tma_column(thread, e).
+
+  const tma_conv& a;
+  const tma_place& place;
+  char* shared;    // of the group
+  int32_t thread;  // of the set
+
+  QUERN_INLINE int32_t channel() const { return place.channel + thread / 128 * 64; }
+  QUERN_INLINE bool whole_chunks() const { return a.out.vector && only_clamps(a.out.epilogue); }
+
+  // The output of a pixel of the tile, or -1.
+  QUERN_INLINE int32_t output_of(int32_t pixel) const {
+    int32_t at = place.pixel + pixel;
+    if constexpr (taps > 1) {
+      const int32_t line = at / a.columns, column = at - line * a.columns;
+      at = column < a.out.size[2] ? line * a.out.size[2] + column : a.out.pixels;
+    }
+    return at < a.out.pixels ? at : -1;
+  }
+
+  // Rows of pixels, swizzled as the copy engine has it.
+  QUERN_INLINE static int32_t staged(int32_t pixel, int32_t channel) { return tma_swizzled<8>(pixel, channel) * 2; }
+
+  // What the thread's two channels bring.
+  QUERN_INLINE channel_f32 of(int32_t i) const {
+    const int32_t at = channel() + tma_row(thread, i);
+    return at < a.out.k ? channel_of(a.out.epilogue, place.group * a.out.k + at) : channel_f32{};
+  }
+  QUERN_INLINE uint32_t finished_pair(const channel_f32& k, float first, float second, uint32_t residual) const {
+    const epilogue_f32& e = a.out.epilogue;
+    return rounded_pair<Element>(finished<true>(e, k, first, value(Element{static_cast<uint16_t>(residual)})),
+                                 finished<true>(e, k, second, value(Element{static_cast<uint16_t>(residual >> 16)})));
+  }
+
+  // Chunks of eight channels of `rows` pixels from pixel `first` of the tile on: move(in memory, in shared memory).
+  template <class Move>
+  QUERN_INLINE void each_chunk(int first, int rows, const int64_t* stride, Move move) const {
+    const int32_t chunk = thread % 8, at = channel() + chunk * 8;
+    QUERN_UNROLL
+    for (int i = 0; i < rows; i += 16) {
+      const int32_t row = thread % 128 / 8 + i, pixel = output_of(first + row);
+      if (pixel < 0 || at >= a.out.k) continue;
+      move(a.out.place_of(pixel, stride) + int64_t{place.group} * a.out.k + at, shared + staged(row, chunk * 8));
+    }
+  }
+  QUERN_INLINE void read_residual(int first, int rows) const {
+    each_chunk(first, rows, a.out.residual_stride, [&](int64_t at, char* to) {
+      *reinterpret_cast<four_floats*>(to) =
+          *reinterpret_cast<const four_floats*>(static_cast<const Element*>(a.out.residual) + at);
+    });
+  }
+  QUERN_INLINE void write_out(int first, int rows) const {
+    each_chunk(first, rows, a.out.dst_stride, [&](int64_t at, const char* from) {
+      *reinterpret_cast<four_floats*>(static_cast<Element*>(a.out.dst) + at) =
+          *reinterpret_cast<const four_floats*>(from);
+    });
+  }
+
+  // Any other output, by each warp for itself: its 16 channels of 16 pixels after the other.
+  QUERN_INLINE warp_out output() const {
+    return {a.out, reinterpret_cast<float*>(shared) + thread % 128 / 32 * warp_out::floats, thread % 32};
+  }
+  QUERN_INLINE void stage_out(const float* sum) const {
+    QUERN_UNROLL
+    for (int k = 0; k < 8; ++k)
+      *output().at(k / 4 * 8 + tma_column(thread, k % 2), thread % 32 / 4 + k / 2 % 2 * 8) = sum[k];
+  }
+  QUERN_INLINE void finish() const { output().finish(place.group, channel() + thread % 128 / 32 * 16); }
+};
+
+// Names: w3 takes three taps along w at once.
+template <class Element>
+using tma_half_256x128 = tma_tile_half<Element, 256, 128, 4>;
+template <class Element>
+using tma_half_208x128 = tma_tile_half<Element, 208, 128, 4>;
+template <class Element>
+using tma_half_192x128 = tma_tile_half<Element, 192, 128, 4>;
+template <class Element>
+using tma_half_128x128 = tma_tile_half<Element, 128, 128, 6>;
+template <class Element>
+using tma_half_96x128 = tma_tile_half<Element, 96, 128, 7>;
+template <class Element>
+using tma_half_256x64 = tma_tile_half<Element, 256, 64, 4>;
+template <class Element>
+using tma_half_128x64 = tma_tile_half<Element, 128, 64, 8>;
+template <class Element>
+using tma_half_112x64 = tma_tile_half<Element, 112, 64, 8>;
+template <class Element>
+using tma_half_64x64 = tma_tile_half<Element, 64, 64, 10>;
+template <class Element>
+using tma_half_256x64_w3 = tma_tile_half<Element, 256, 64, 3, 3>;
+template <class Element>
+using tma_half_208x64_w3 = tma_tile_half<Element, 208, 64, 3, 3>;
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+//
+// The row of a kernel of tma.h.
+#pragma once
+
+#include "cuda/image.h"
+#include "cuda/tma.h"
+
+namespace quern {
+namespace {
+
+template <class Tile>
+constexpr kernel tma_row_of(enum kind kind, const char* name, const char* about) {
+  return {.name = name,
+          .about = about,
+          .kind = kind,
+          .type = type_of<typename Tile::element>,
+          .mr = Tile::bm,
+          .nr = Tile::bn,
+          .vector = 16 / sizeof(typename Tile::element),
+          .taps = Tile::taps > 1 ? Tile::taps : 0,
+          .image = image,
+          .capability = 90,
+          .capability_alone = true,
+          .src_align = 16,
+          .threads = Tile::threads,
+          .shared_bytes = Tile::shared_bytes};
+}
+
+}  // namespace
+}  // namespace quern
