@@ -34,6 +34,11 @@ __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32
 // Of the four warps of a group.
 __device__ __forceinline__ void meet(int group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory"); }
 
+// Sets of groups multiply in turn: a barrier's parity tells a stage that has arrived from one that has not only to who
+// is less than a round of stages away.
+__device__ __forceinline__ void wait_turn(int set) { asm volatile("bar.sync %0, 256;" ::"r"(3 + set) : "memory"); }
+__device__ __forceinline__ void give_turn(int set) { asm volatile("bar.arrive %0, 256;" ::"r"(3 + set) : "memory"); }
+
 template <class Tile>
 __device__ __forceinline__ void write_tile(const Tile& t, int group, const float (&sum)[Tile::bm / 2]) {
   const int lane = t.thread % 32;
@@ -91,7 +96,10 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     stage += stages;
     turn ^= stage / Tile::stages & 1, stage %= Tile::stages;
   };
-  if (Tile::sets > 1) skip(set * a.blocks);
+  if (Tile::sets > 1) {
+    skip(set * a.blocks);
+    if (set == 1) give_turn(0);
+  }
   for (int32_t tile = blockIdx.x + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
     float sum[Tile::bm / 2];
     if (a.blocks == 0) {
@@ -99,6 +107,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
       for (int i = 0; i < Tile::bm / 2; ++i) sum[i] = 0;
     }
     int before = -1;
+    if (Tile::sets > 1) wait_turn(set);
     for (int32_t i = 0; i < a.blocks; ++i) {
       wait(full + 8 * stage, turn);
       const uint64_t weights = matrix_in_shared(weights_at + stage * Tile::weight_bytes);
@@ -119,6 +128,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
       before = stage;
       if (++stage == Tile::stages) stage = 0, turn ^= 1;
     }
+    if (Tile::sets > 1) give_turn(1 - set);
     matrix_wait<0>();
     keep(sum);
     if (before >= 0 && thread % 32 == 0) arrive(empty + 8 * before);
