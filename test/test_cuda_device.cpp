@@ -375,6 +375,9 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
       {"bf16 nhwc ic8ih8oc8oh8kh1", "src.type is bf16, it computes f16", "tma_f16", 11},
       {"f16 nhwc ic16ih8oc8oh4kh3sh2ph1", "window.stride[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
       {"f16 nhwc ic16ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
+      // Without outputs, but not without weights.
+      {"conv_transposed bf16 nhwc:nchw ic129ih9iw5oc2oh7ow0kh1kw11ph1pw5", "window.filter[2] is 11, it takes 3",
+       "tma_bf16_208x64_w3_", 1},
       {"f16 nhwc ic16ih8oc8oh8kh5ph2", "window.filter[2] is 5, it takes 3", "tma_f16_208x64_w3_", 1},
   };
   for (const auto& c : cases) {

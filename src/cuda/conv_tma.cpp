@@ -127,14 +127,15 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (const refusal r = g.refuse_phases()) return r;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
-    if (ph.outputs() == 0 || ph.taps() == 0) continue;
-    if (g.in[0] != 1 || ph.d.out_count != 1 || ph.d.taps != 1 || ph.d.in_begin != 0)
-      return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
-    if (row.taps) {
+    // Of phases without outputs too: their weights are packed.
+    if (row.taps && ph.taps() > 0) {
       if (ph.w.taps != row.taps) return {QUERN_REASON_SHAPE, "window.filter[2]", ph.w.taps, row.taps};
       if (ph.w.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", ph.w.tap_step, 1};
       if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
     }
+    if (ph.outputs() == 0 || ph.taps() == 0) continue;
+    if (g.in[0] != 1 || ph.d.out_count != 1 || ph.d.taps != 1 || ph.d.in_begin != 0)
+      return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
     if (const refusal r = refuse_axis(ph.h, h)) return r;
     if (const refusal r = refuse_axis(line_of(ph, row), w)) return r;
   }
