@@ -131,14 +131,13 @@ quern_status load_function(const cuda_driver& driver, void* module, const char* 
   return QUERN_OK;
 }
 
-quern_status launch_function(const launching& l, void* function, uint32_t blocks, uint32_t threads,
-                             uint32_t shared_bytes, const void* parameters) {
+quern_status launch_function(const launching& l, void* function, const cuda_launch& how, const void* parameters) {
   const cuda_driver& driver = l.device.driver;
   const in_context inside(driver, l.device.context);
   if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", l.error);
   void* list[] = {const_cast<void*>(parameters)};
-  const int code = driver.launch(function, blocks, 1, 1, threads, 1, 1, shared_bytes, l.stream, list, nullptr);
-  return code ? driver_fails(driver, code, "cuLaunchKernel", l.error) : QUERN_OK;
+  const int code = driver.launch(&how, function, list, nullptr);
+  return code ? driver_fails(driver, code, "cuLaunchKernelEx", l.error) : QUERN_OK;
 }
 
 }  // namespace
@@ -172,12 +171,27 @@ quern_status encode_im2col(const launching& l, void* map, const im2col_map& m) {
   return code ? driver_fails(driver, code, "cuTensorMapEncodeIm2col", l.error) : QUERN_OK;
 }
 
+quern_status encode_tiled(const launching& l, void* map, const tiled_map& m) {
+  const cuda_driver& driver = l.device.driver;
+  static constexpr uint32_t step[] = {1, 1, 1, 1, 1};
+  const int code = driver.encode_tiled(map, m.type, m.rank, const_cast<void*>(m.tensor), m.size, m.stride, m.box, step,
+                                       0, cuda_map_swizzle_128, cuda_map_promote_256, 0);
+  return code ? driver_fails(driver, code, "cuTensorMapEncodeTiled", l.error) : QUERN_OK;
+}
+
 quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters) {
-  return launch_function(l, l.loaded.function, blocks, row.threads, row.shared_bytes, parameters);
+  cuda_launch_attribute attributes[2] = {};
+  unsigned count = 0;
+  if (row.early) attributes[count++] = {cuda_launch_early, {1}};
+  if (row.cluster > 1) attributes[count++] = {cuda_launch_cluster, {row.cluster, 1, 1}};
+  return launch_function(
+      l, l.loaded.function,
+      {{blocks, 1, 1}, {row.threads, 1, 1}, row.shared_bytes, l.stream, count ? attributes : nullptr, count},
+      parameters);
 }
 
 quern_status launch_prepare(const launching& l, uint32_t blocks, uint32_t threads, const void* parameters) {
-  return launch_function(l, l.loaded.prepare, blocks, threads, 0, parameters);
+  return launch_function(l, l.loaded.prepare, {{blocks, 1, 1}, {threads, 1, 1}, 0, l.stream, nullptr, 0}, parameters);
 }
 
 }  // namespace quern

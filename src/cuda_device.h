@@ -40,6 +40,17 @@ struct im2col_map {
 };
 quern_status encode_im2col(const launching&, void* map, const im2col_map&);
 
+// Boxes of a tensor, whose rows are 128 bytes at most and lie swizzled in shared memory.
+struct tiled_map {
+  int type;
+  uint32_t rank;
+  const void* tensor;
+  const uint64_t* size;    // fastest first
+  const uint64_t* stride;  // bytes, from the second on
+  const uint32_t* box;
+};
+quern_status encode_tiled(const launching&, void* map, const tiled_map&);
+
 // Puts one kernel on the stream, which gets `parameters` by value.
 quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks, const void* parameters);
 // And what comes before it.

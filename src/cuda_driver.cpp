@@ -24,8 +24,9 @@ constexpr const char* names[] = {"cuInit",
                                  "cuModuleGetFunction",
                                  "cuFuncGetAttribute",
                                  "cuFuncSetAttribute",
-                                 "cuLaunchKernel",
-                                 "cuTensorMapEncodeIm2col"};
+                                 "cuLaunchKernelEx",
+                                 "cuTensorMapEncodeIm2col",
+                                 "cuTensorMapEncodeTiled"};
 static_assert(sizeof names / sizeof names[0] * sizeof(void*) == sizeof(cuda_driver), "in the order of its members");
 
 }  // namespace

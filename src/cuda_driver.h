@@ -9,6 +9,18 @@
 
 namespace quern {
 
+// CUlaunchAttribute and CUlaunchConfig.
+struct cuda_launch_attribute {
+  int id;
+  alignas(8) unsigned value[16];
+};
+struct cuda_launch {
+  unsigned blocks[3], threads[3], shared_bytes;
+  void* stream;
+  cuda_launch_attribute* attributes;
+  unsigned attribute_count;
+};
+
 struct cuda_driver {
   int (*init)(unsigned flags);
   int (*version)(int* version);
@@ -24,12 +36,14 @@ struct cuda_driver {
   int (*function)(void** function, void* module, const char* name);
   int (*function_attribute)(int* value, int attribute, void* function);
   int (*set_function_attribute)(void* function, int attribute, int value);
-  int (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra);
+  int (*launch)(const cuda_launch* how, void* function, void** parameters, void** extra);
   // A map by which the copy engine of capability 9.0 finds pixels of a window, n of them by some channels.
   int (*encode_im2col)(void* map, int type, uint32_t rank, void* address, const uint64_t* size, const uint64_t* stride,
                        const int* lower, const int* upper, uint32_t channels, uint32_t pixels, const uint32_t* step,
                        int interleave, int swizzle, int promotion, int fill);
+  // One by which it finds boxes of a tensor.
+  int (*encode_tiled)(void* map, int type, uint32_t rank, void* address, const uint64_t* size, const uint64_t* stride,
+                      const uint32_t* box, const uint32_t* step, int interleave, int swizzle, int promotion, int fill);
 };
 
 // CUdevice_attribute and CUfunction_attribute.
@@ -44,6 +58,11 @@ enum {
   cuda_shared_bytes = 97,          // that a block can ask for
   cuda_function_local_bytes = 3,   // of a thread
   cuda_function_shared_bytes = 8,  // dynamic ones that it may be launched with
+};
+// CUlaunchAttributeID.
+enum {
+  cuda_launch_cluster = 4,
+  cuda_launch_early = 6,  // programmatic stream serialization
 };
 // CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion.
 enum {

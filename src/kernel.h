@@ -450,6 +450,8 @@ struct kernel {
   uint32_t src_align = 1;         // bytes that src must be aligned to
   uint32_t threads = 0;           // of a block
   uint32_t shared_bytes = 0;      // dynamic shared memory of a block
+  uint32_t cluster = 1;           // blocks that share a tile, each a part of its sums
+  bool early = false;  // starts before what precedes it on the stream has ended, and waits for that itself
   index_scheme index = index_scheme::increments;
 };
 

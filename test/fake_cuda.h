@@ -210,22 +210,38 @@ void run_tma_tile(const tma_conv& a, int32_t tile) {
   }
 }
 
-// Channels are rows, pixels columns; sums[channel of the tile][pixel of the tile].
+// A box of a tensor of pixels by channels, as cuTensorMapEncodeTiled was told of it.
+struct fake_boxes {
+  char* dst;
+  uint64_t size[2], stride;
+  uint32_t box[2];
+
+  template <class T>
+  void store(const T* from, int32_t c, int32_t pixel) const {
+    for (int32_t i = 0; i < static_cast<int32_t>(box[1]); ++i)
+      for (int32_t j = 0; j < static_cast<int32_t>(box[0]); ++j)
+        if (c + j < int64_t(size[0]) && pixel + i < int64_t(size[1]))
+          reinterpret_cast<T*>(dst + (pixel + i) * int64_t(stride))[c + j] = from[tma_swizzled<16 / sizeof(T)>(i, j)];
+  }
+};
+static_assert(sizeof(fake_boxes) <= sizeof(tensor_map));
+
+// sum[channel of the tile][pixel of the tile] += the stages of a share: channels are rows, pixels columns.
 template <class Tile>
-void run_half_tile(const tma_conv& a, int32_t tile) {
+void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share share, float* sum) {
   using T = typename Tile::element;
-  const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
   const int64_t lines = a.out.pixels / a.out.size[2];
   const int pixels = static_cast<int>(std::min<int64_t>(Tile::bm, lines * a.columns - place.pixel));
   const int channels = std::min(Tile::bn, a.out.k - place.channel);
   std::vector<T> x(Tile::pixel_bytes / 2);
-  std::vector<float> sum(static_cast<size_t>(Tile::bn * Tile::bm)), line(Tile::bm);
+  std::vector<float> line(Tile::bm);
   const T* w = reinterpret_cast<const T*>(a.weights + place.group * a.weights_group) +
-               int64_t{place.panel} * a.blocks * (Tile::weight_bytes / 2);
+               (int64_t{place.panel} * a.blocks + share.first) * (Tile::weight_bytes / 2);
   fake_map map;
   memcpy(&map, &a.src, sizeof map);
   tma_walk walk(a, place);
-  for (int32_t i = 0; i < a.blocks; ++i, walk.advance(Tile::bk), w += Tile::weight_bytes / 2) {
+  if (share.first < share.last) walk.skip(share.first, Tile::bk);
+  for (int32_t i = share.first; i < share.last; ++i, walk.advance(Tile::bk), w += Tile::weight_bytes / 2) {
     map.copy(x.data(), walk.now);
     for (int k = 0; k < Tile::taps * Tile::bk; ++k) {
       const int tap = k / Tile::bk, at = k % Tile::bk;
@@ -236,6 +252,12 @@ void run_half_tile(const tma_conv& a, int32_t tile) {
       }
     }
   }
+}
+
+// What a block writes out of a tile's sums: pixels from `from` on.
+template <class Tile>
+void write_halves(const tma_conv& a, const tma_place& place, int from, const float* sum) {
+  using T = typename Tile::element;
   std::vector<four_floats> memory(static_cast<size_t>(Tile::groups * Tile::out_bytes) / sizeof(four_floats));
   memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
   std::vector<Tile> threads;
@@ -243,14 +265,14 @@ void run_half_tile(const tma_conv& a, int32_t tile) {
     threads.push_back({a, place, reinterpret_cast<char*>(memory.data()) + i / 128 * Tile::out_bytes, i});
   const auto sum_of = [&](const Tile& t, int k) {
     const int channel = t.thread / 128 * 64 + tma_row(t.thread, k / 2 % 2);
-    return sum[channel * Tile::bm + 8 * (k / 4) + tma_column(t.thread, k % 2)];
+    return sum[channel * Tile::bm + from + 8 * (k / 4) + tma_column(t.thread, k % 2)];
   };
   const auto all = [&](auto f) {
     for (const Tile& t : threads) f(t);
   };
   if (!threads[0].whole_chunks()) {
-    for (int i = 0; i < Tile::bm / 16; ++i) {
-      all([&](const Tile& t) { t.output().find_place(t.output_of(16 * i + t.thread % 16)); });
+    for (int i = 0; i < Tile::written / 16; ++i) {
+      all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
       all([&](const Tile& t) {
         float own[8];
         for (int k = 0; k < 8; ++k) own[k] = sum_of(t, 8 * i + k);
@@ -260,10 +282,12 @@ void run_half_tile(const tma_conv& a, int32_t tile) {
     }
     return;
   }
-  for (int first = 0; first < Tile::bm; first += Tile::out_rows) {
-    const int rows = std::min(Tile::out_rows, Tile::bm - first);
-    const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
-    if (residual) all([&](const Tile& t) { t.read_residual(first, rows); });
+  fake_boxes dst;
+  memcpy(&dst, &a.dst, sizeof dst);
+  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  for (int first = 0; first < Tile::written; first += Tile::part_rows) {
+    const int rows = std::min(Tile::part_rows, Tile::written - first);
+    if (residual) all([&](const Tile& t) { t.read_residual(from + first, rows); });
     all([&](const Tile& t) {
       for (int j = 0; j < rows / 8; ++j)
         for (int i = 0; i < 2; ++i) {
@@ -274,20 +298,41 @@ void run_half_tile(const tma_conv& a, int32_t tile) {
             if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
           }
           const int k = 4 * (first / 8 + j) + 2 * i;
-          pair = t.finished_pair(t.of(i), sum_of(t, k), sum_of(t, k + 1), pair);
+          pair = residual ? t.template finished_pair<true>(t.of(i), sum_of(t, k), sum_of(t, k + 1), pair)
+                          : t.template finished_pair<false>(t.of(i), sum_of(t, k), sum_of(t, k + 1), pair);
           for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
         }
     });
-    all([&](const Tile& t) { t.write_out(first, rows); });
+    all([&](const Tile& t) {
+      if (!a.stores) return t.write_out(from + first, rows);
+      if (t.thread % 128 == 0)
+        t.each_box(from + first, rows, [&](const char* box, int32_t channel, int32_t pixel) {
+          dst.store(reinterpret_cast<const T*>(box), channel, pixel);
+        });
+    });
   }
+}
+
+// A tile by the blocks of a cluster, each a share of the stages; sums of shares are added in their order.
+template <class Tile>
+void run_half_tile(const tma_conv& a, int32_t tile) {
+  const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+  std::vector<float> sum(static_cast<size_t>(Tile::bn * Tile::bm));
+  for (int rank = 0; rank < Tile::cluster; ++rank) {
+    std::vector<float> own(sum.size());
+    multiply_halves_share<Tile>(a, place, tma_share_of(a, rank, Tile::cluster), own.data());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
+  }
+  for (int from = 0; from < Tile::bm; from += Tile::written) write_halves<Tile>(a, place, from, sum.data());
 }
 
 template <class Tile>
 void run_tma(const kernel& row, const char* name, unsigned blocks, void** parameters) {
   if (std::string("tma_") + name + "_sm90a" != row.name) return;
   const auto& a = *static_cast<const tma_conv*>(parameters[0]);
-  for (unsigned block = 0; block < blocks; ++block)
-    for (int32_t tile = int32_t(block); tile < a.tiles; tile += int32_t(blocks))
+  const int32_t apart = int32_t(blocks) / Tile::cluster;
+  for (int32_t block = 0; block < apart; ++block)
+    for (int32_t tile = block; tile < a.tiles; tile += apart)
       if constexpr (sizeof(typename Tile::element) == 2) {
         run_half_tile<Tile>(a, tile);
       } else {
@@ -326,6 +371,10 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
     run_tma<tma_half_256x64_w3<T>>(row, (type + "_256x64_w3").c_str(), blocks, parameters);
     run_tma<tma_half_208x64_w3<T>>(row, (type + "_208x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_192x128_k4<T>>(row, (type + "_192x128_k4").c_str(), blocks, parameters);
+    run_tma<tma_half_128x128_k2<T>>(row, (type + "_128x128_k2").c_str(), blocks, parameters);
+    run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);
+    run_tma<tma_half_64x64_k8<T>>(row, (type + "_64x64_k8").c_str(), blocks, parameters);
   }
 }
 
@@ -432,12 +481,26 @@ inline cuda_driver fake_driver() {
       fits = fits && lower[i] >= -128 && lower[i] <= 127 && upper[i] >= -128 && upper[i] <= 127;
     return fits ? 0 : 1;
   };
-  d.launch = [](void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
-                unsigned threads_z, unsigned shared_bytes, void* stream, void** parameters, void** extra) {
+  d.encode_tiled = [](void* map, int, uint32_t rank, void* dst, const uint64_t* size, const uint64_t* stride,
+                      const uint32_t* box, const uint32_t* step, int, int, int, int) {
+    const fake_boxes m = {static_cast<char*>(dst), {size[0], size[1]}, stride[0], {box[0], box[1]}};
+    memcpy(map, &m, sizeof m);
+    bool fits = rank == 2 && reinterpret_cast<uintptr_t>(dst) % 16 == 0 && box[0] * 2 <= 128;
+    for (int i = 0; i < 2; ++i)
+      fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
+    return fits && stride[0] > 0 && stride[0] % 16 == 0 && stride[0] < uint64_t{1} << 40 ? 0 : 1;
+  };
+  d.launch = [](const cuda_launch* how, void* function, void** parameters, void** extra) {
     ++fake->launches;
-    fake->stream = stream, fake->context = current_context;
-    fake->blocks = x, fake->threads = threads, fake->shared_bytes = shared_bytes;
-    if (y != 1 || z != 1 || threads_y != 1 || threads_z != 1 || extra || x == 0) return 1;
+    const unsigned x = how->blocks[0];
+    fake->stream = how->stream, fake->context = current_context;
+    fake->blocks = x, fake->threads = how->threads[0], fake->shared_bytes = how->shared_bytes;
+    if (how->blocks[1] != 1 || how->blocks[2] != 1 || how->threads[1] != 1 || how->threads[2] != 1 || extra || x == 0)
+      return 1;
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < how->attribute_count; ++i)
+      if (how->attributes[i].id == cuda_launch_cluster) cluster = how->attributes[i].value[0];
+    if (x % cluster != 0 || cluster > 8) return 1;
     if (fake->fails) return fake->fails;
     if (function == pixels_last_of(QUERN_F32)) {
       run_pixels_last<float>(*static_cast<const pixels_last*>(parameters[0]), x);

@@ -98,8 +98,10 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   const double area = double(row.mr) * row.nr;
   const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * (halves ? 2 : 0.98 / 3)
                               : gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
-  const double slower = (row.vector == 1 ? tensor ? 2.1 : 1.3 : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
-                        (tensor             ? area < 128 * 128 ? 1 : 1.08
+  const double single = !tensor ? 1.3 : halves ? 14 : 2.1;  // elements that are loaded one by one
+  const double slower = (row.vector == 1 ? single : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
+                        (halves             ? area < 128 * 64 ? 1.9 : area < 128 * 128 ? 1.4 : 1.28
+                         : tensor           ? area < 128 * 128 ? 1 : 1.08
                          : area < 128 * 64  ? 1.15
                          : area < 128 * 128 ? 1.07
                                             : 1);
@@ -111,7 +113,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
     const double waves = ceil(count / m.gpu.multiprocessors);
     // Few warps on a multiprocessor wait for each other's loads.
     const double warps = std::min(waves * row.threads / 32, tensor ? 8.0 : 16.0);
-    const double clocks = waves * area * (depth * slower / 0.78 * (1 + 2 / warps) + 24) / lanes + 3000;
+    const double clocks = waves * area * (depth * slower / 0.78 * (1 + 2 / warps) + (halves ? 250 : 24)) / lanes + 3000;
     ns += 2000 + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * count * area * depth;
   }

@@ -141,7 +141,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
   }
   const double pixels = double(g.n) * double(g.out[0]) * double(g.out[1]) * double(g.out[2] + row.taps);
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);
-  const double tiles = (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1);
+  const double tiles =
+      (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1) * row.cluster;
   const double count = std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
                                  double(g.n) * double(g.in[1]) * double(g.in[2])});
   if (count > double(most_counted))
@@ -159,50 +160,59 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine&,
   return b;
 }
 
-// Clocks of a multiprocessor: of f32 measured, of 16-bit elements from what their parts were measured to take.
+// Clocks of a multiprocessor (fitted on an H200).
 struct tile_clocks {
   double stage, rest;  // for 128 bytes of channels; for what comes before and after them
+  double start, start_ns = 1200;
 };
 
 // Twelve instructions a group or the bytes from L2, whichever is more, and what waits for them.
 tile_clocks clocks_f32(const kernel& row) {
   const double groups = row.mr / 64.0, bytes = 128.0 * (row.mr + 2 * row.nr);
   const double waits = groups == 3 ? 1.27 : row.nr == 64 ? 1.34 : 1.19;
-  return {std::max(12 * groups * row.nr / 2, bytes / 40) * waits, 0.35 * row.mr * row.nr};
+  return {std::max(12 * groups * row.nr / 2, bytes / 40) * waits, 0.35 * row.mr * row.nr, 4500};
 }
 
-// Four instructions a group, at full rate from 64 pixels on, or pixels from L2, as far as tiles beside each other do
-// not ask for the same.
-tile_clocks clocks_half(const kernel& row, double panels) {
-  const double pixels = row.mr, instruction = std::max(pixels / 2, 16 + pixels / 4);
-  const double shared = std::min(panels, 4.0) * std::max<double>(row.taps, 1);
-  const double rest = 300 + 7 * pixels, waits = row.nr == 64 ? 1.1 : 1;
-  return {std::max(4.0 * (row.nr / 64) * instruction, 128 * (pixels / shared + 0.25 * row.nr) / 42) * waits,
-          row.nr == 64 ? rest / 4 : rest};
+// Four instructions a group, which draw so much power that the clock falls, or the bytes from L2, a few of which tiles
+// beside each other share.  Sets of groups hide half of what is not multiplying; a cluster passes sums around.
+tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
+  const double pixels = row.mr, taps = std::max<double>(row.taps, 1), blocks = row.cluster;
+  const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.33;
+  const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + row.nr / (pixel_tiles > 1 ? 1.2 : 1);
+  const double rest = 390 + 21 * pixels / blocks;
+  return {std::max(products, 76 / taps + 128 * rows / 49),
+          blocks > 1     ? rest + 2200 + 0.5 * pixels * row.nr * (1 - 1 / blocks)
+          : row.nr == 64 ? 0.48 * rest
+                         : rest,
+          2900, 400};
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
   const view v = view_of(geometry_of(p), row.type);
   const geometry& g = v.g;
-  const tile_clocks tile = row.type == QUERN_F32 ? clocks_f32(row) : clocks_half(row, double(up(g.k, row.nr)));
-  const int64_t chunk = chunk_of(row.type);
+  const int64_t chunk = chunk_of(row.type), panels = up(g.k, row.nr);
+  // Large clusters do not fill all that is there.
+  const double multiprocessors = row.cluster > 2 ? m.gpu.multiprocessors * 10 / 11 : m.gpu.multiprocessors;
   // A copy writes and reads what is hardly larger than src.
   double ns = !v.copied ? 0 : 2500 + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
-    const int64_t pixels = g.n * ph.d.out_count * ph.h.out_count * line_of(ph, row).out_count;
-    const double tiles = double(up(pixels, row.mr) * up(g.k, row.nr) * g.groups);
+    const int64_t pixel_tiles = up(g.n * ph.d.out_count * ph.h.out_count * line_of(ph, row).out_count, row.mr);
+    const tile_clocks tile =
+        row.type == QUERN_F32 ? clocks_f32(row) : clocks_half(row, double(pixel_tiles), double(panels));
+    const double tiles = double(pixel_tiles * panels * g.groups);
     const double blocks = double(ph.taps() * up(g.c, chunk));
-    const double clocks = ceil(tiles / m.gpu.multiprocessors) * (blocks * tile.stage + tile.rest) + 4500;
-    ns += 1200 + 1000 * clocks / m.gpu.clock_mhz;
+    const double waves = ceil(tiles * row.cluster / multiprocessors);
+    const double clocks = waves * (ceil(blocks / row.cluster) * tile.stage + tile.rest) + tile.start;
+    ns += tile.start_ns + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * tiles * row.mr * row.nr * blocks * chunk;
   }
   return {std::max(ns, 2000 + tensor_bytes(geometry_of(p), row.type) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
 }
 
 // Products of 16-bit elements are exact, and each addition of sixteen truncates by 2^-23.  Of f32 a product leaves out
-// 2^-22 at most and its parts are rounded by as much; each of the unit's twelve additions to a
-// part of a sum truncates it by 2^-23, and parts are added in f32.
+// 2^-22 at most and its parts are rounded by as much; each of the unit's twelve additions to a part of a sum truncates
+// it by 2^-23, and parts are added in f32.
 double error_bound(const full_problem& p) {
   const geometry g = view_of(geometry_of(p), p.src.type).g;
   const double taps = double(g.filter_size());
@@ -261,6 +271,10 @@ tma_axis axis_of(const axis& a) {
   return {int32_t(a.in_begin), int32_t(a.in_step), int32_t(a.taps), int32_t(a.tap_step)};
 }
 
+int map_type(quern_type type) {
+  return type == QUERN_F32 ? cuda_map_f32 : type == QUERN_F16 ? cuda_map_f16 : cuda_map_bf16;
+}
+
 // A box as wide and high as the first pixels of all windows: the engine turns to the next row where it ends.
 quern_status map_pixels(const launching& l, const kernel& row, const view& v, const phase& ph, tensor_map& map) {
   const geometry& g = v.g;
@@ -275,10 +289,24 @@ quern_status map_pixels(const launching& l, const kernel& row, const view& v, co
                              bytes(g.n, there ? g.src[0] : image)};
   const int lower[] = {int(ph.w.in_begin), int(ph.h.in_begin)}, upper[] = {last(line_of(ph, row)), last(ph.h)};
   const uint32_t step[] = {1, uint32_t(ph.w.in_step), uint32_t(ph.h.in_step), 1};
-  const int type = row.type == QUERN_F32 ? cuda_map_f32 : row.type == QUERN_F16 ? cuda_map_f16 : cuda_map_bf16;
   const uint32_t channels = uint32_t(chunk_of(row.type));
-  return encode_im2col(
-      l, &map, {type, there ? l.args.src : l.workspace, size, stride, lower, upper, channels, uint32_t(rows), step});
+  return encode_im2col(l, &map,
+                       {map_type(row.type), there ? l.args.src : l.workspace, size, stride, lower, upper, channels,
+                        uint32_t(rows), step});
+}
+
+// Whether boxes of dst can be stored: pixels at the same distance, channels of a group in whole boxes.
+bool storable(const kernel& row, const geometry& g, const gpu_output& out) {
+  return row.type != QUERN_F32 && !row.taps && out.even && out.vector && out.dst_stride[4] > 0 &&
+         out.dst_stride[4] < int64_t{1} << 38 && (g.groups == 1 || g.k % chunk_of(row.type) == 0);
+}
+
+quern_status map_output(const launching& l, const kernel& row, const geometry& g, const gpu_output& out,
+                        tensor_map& map) {
+  const uint64_t size[] = {uint64_t(g.k * g.groups), uint64_t(out.pixels)};
+  const uint64_t stride[] = {uint64_t(out.dst_stride[4] * type_bytes(row.type))};
+  const uint32_t box[] = {uint32_t(chunk_of(row.type)), uint32_t(tma_box(tma_written(row.mr, int(row.cluster))))};
+  return encode_tiled(l, &map, {map_type(row.type), 2, out.dst, size, stride, box});
 }
 
 quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {
@@ -326,8 +354,13 @@ quern_status launch(const job& j, const launching& l) {
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
     if (a.blocks > 0)
       if (const quern_status s = map_pixels(l, row, v, ph, a.src)) return s;
+    a.stores = storable(row, g, a.out);
+    if (a.stores)
+      if (const quern_status s = map_output(l, row, g, a.out, a.dst)) return s;
     const uint32_t multiprocessors = l.device.gpu.multiprocessors;
-    const uint32_t blocks = std::min(uint32_t(a.tiles), multiprocessors ? multiprocessors : UINT32_MAX);
+    // A block walks over tiles, a cluster has one.
+    const uint32_t tiles = uint32_t(a.tiles), most = multiprocessors && row.cluster == 1 ? multiprocessors : UINT32_MAX;
+    const uint32_t blocks = std::min(tiles * row.cluster, most);
     if (const quern_status s = launch_kernel(l, row, blocks, &a)) return s;
   }
   return QUERN_OK;

@@ -57,5 +57,16 @@ QUERN_INLINE float finished(const epilogue_f32& e, const channel_f32& k, float s
   return y.v;
 }
 
+// The same where nothing but clamps is left, on its way to fewer bits; Residual: whether there is one.
+template <bool Residual>
+QUERN_INLINE float finished_narrow(const epilogue_f32& e, const channel_f32& k, float sum, float residual) {
+  const vec beta = vec::set1(e.beta), r = vec::set1(residual);
+  vec y = vec::fma(vec::set1(sum), vec::set1(k.factor), vec::set1(k.bias));
+  if (Residual && e.residual == QUERN_RESIDUAL_BEFORE) y = vec::fma(beta, r, y);
+  y = vec::limited(y, vec::set1(e.lower), vec::set1(e.upper));
+  if (Residual && e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, r, y);
+  return y.v;
+}
+
 }  // namespace
 }  // namespace quern

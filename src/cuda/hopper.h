@@ -52,6 +52,53 @@ __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32
                : "memory");
 }
 
+// What lies in shared memory as boxes do, to its place; who reuses the memory waits until all but so many have been
+// read.
+__device__ __forceinline__ void publish_to_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void store_box(const tensor_map& map, uint32_t from, int32_t c, int32_t pixel) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2,%3}], [%1];" ::"l"(&map), "r"(from),
+               "r"(c), "r"(pixel)
+               : "memory");
+}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int Left>
+__device__ __forceinline__ void store_wait() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Left) : "memory");
+}
+
+// ---- Kernels of a stream, blocks of a cluster -------------------------------------------------------------------
+
+// The next kernel may start where it finds room; what precedes this one has ended, and its writes are seen.
+__device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// For all threads of all blocks; what they wrote before it is seen behind it.
+__device__ __forceinline__ void cluster_meet() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// The same for who has nothing to show: without a fence.
+__device__ __forceinline__ void cluster_leave() {
+  asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ __forceinline__ void store_shared(uint32_t address, const float* x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+__device__ __forceinline__ four_floats load_of_block(uint32_t rank, uint32_t address) {
+  four_floats x;
+  asm volatile(
+      "{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %4, %5;\nld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [at];\n}"
+      : "=f"(x.v[0]), "=f"(x.v[1]), "=f"(x.v[2]), "=f"(x.v[3])
+      : "r"(address), "r"(rank)
+      : "memory");
+  return x;
+}
+
 // ---- Matrix instructions of four warps --------------------------------------------------------------------------
 
 __device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

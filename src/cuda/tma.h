@@ -33,7 +33,26 @@ struct tma_conv {
   const char* weights;
   int64_t weights_group;  // bytes
   gpu_output out;
+  bool stores;  // the engine writes dst, by a map of [pixel][channel]
+  tensor_map dst;
 };
+
+// Of the stages of a tile, those that a block of a cluster sums.
+struct tma_share {
+  int32_t first, last;
+};
+QUERN_INLINE tma_share tma_share_of(const tma_conv& a, int32_t rank, int32_t cluster) {
+  const int32_t each = (a.blocks + cluster - 1) / cluster, first = each * rank;
+  return {first < a.blocks ? first : a.blocks, first + each < a.blocks ? first + each : a.blocks};
+}
+
+// Pixels of a tile that each block of a cluster finishes, and those of a box that is stored.
+constexpr int tma_written(int pixels, int cluster) { return (pixels / 16 + cluster - 1) / cluster * 16; }
+constexpr int tma_box(int written) {
+  int rows = 64;
+  while (written % rows != 0) rows -= 16;
+  return rows;
+}
 
 struct tma_place {
   int32_t group, pixel, channel;  // the first of each
@@ -64,6 +83,13 @@ struct tma_walk {
     const int32_t rest = place.pixel - n * of_image, row = rest / a.columns;
     first_c = place.group * a.c;
     now = {first_c, (rest - row * a.columns) * a.w.step + a.w.begin, row * a.h.step + a.h.begin, n, 0, 0};
+  }
+  // To another stage of the tile, from its first.
+  QUERN_INLINE void skip(int32_t stages, int32_t channels) {
+    const int32_t tap = stages / a.chunks, r = tap / a.w.taps;
+    chunk = stages - tap * a.chunks, s = tap - r * a.w.taps;
+    now.c += chunk * channels;
+    now.tap_w = static_cast<uint16_t>(s * a.w.tap_step), now.tap_h = static_cast<uint16_t>(r * a.h.tap_step);
   }
   QUERN_INLINE void advance(int32_t channels) {
     now.c += channels;

@@ -14,22 +14,28 @@
 namespace quern {
 namespace {
 
-template <class Element, int Pixels, int Channels, int Stages, int Taps = 1>
+template <class Element, int Pixels, int Channels, int Stages, int Taps = 1, int Cluster = 1>
 struct tma_tile_half {
   using element = Element;
   static constexpr int bm = Pixels, bn = Channels, bk = 64, stages = Stages, taps = Taps;
-  static constexpr int groups = bn / 64, sets = 2 / groups;  // of four warps; sets of them, for a tile each
-  static constexpr int threads = 3 * 128;                    // the last group's first thread requests
-  static constexpr int fetched = bm + (taps > 1 ? 8 : 0);    // pixels of a stage, a multiple of eight
+  // Blocks of a cluster sum a part of the stages each, and finish a part of the pixels.
+  static constexpr int cluster = Cluster;
+  static constexpr int groups = bn / 64, sets = cluster > 1 ? 1 : 2 / groups;  // of four warps; a set has a tile
+  static constexpr int multiplying = 128 * groups * sets, threads = multiplying + 128;  // the last group requests
+  static constexpr int fetched = bm + (taps > 1 ? 8 : 0);  // pixels of a stage, a multiple of eight
+  static constexpr bool early = true;
   static constexpr int tap_bytes = bn * 128;
   static constexpr int pixel_bytes = fetched * 128, weight_bytes = taps * tap_bytes;
   static constexpr int stage_bytes = pixel_bytes + weight_bytes;
   // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage.
   using warp_out = output_warp<Element, 16, 16 + 4, 16>;
-  static constexpr int out_rows = bm < 128 ? bm : 128, out_bytes = out_rows * 128;
+  // A group has two parts of its pixels on their way out.
+  static constexpr int written = tma_written(bm, cluster), box = tma_box(written), part_rows = 64 / box * box;
+  static constexpr int part_bytes = part_rows * 128, out_bytes = 2 * part_bytes < 8192 ? 8192 : 2 * part_bytes;
   static_assert(4 * warp_out::floats * 4 <= out_bytes, "any layout and activation");
-  static constexpr int shared_bytes = 1024 + stages * stage_bytes + 2 * out_bytes + stages * 16;
+  static constexpr int shared_bytes = 1024 + stages * stage_bytes + groups * sets * out_bytes + stages * 16;
   static_assert(shared_bytes <= 232448);
+  static_assert(cluster == 1 || bm * bn * 4 <= stages * stage_bytes, "sums lie where stages were");
 
   // ---- The epilogue.  Sums are those of a thread: 4 j + 2 i + e is of channel tma_row(thread, i) of its group's, and
   // pixel 8 j + tma_column(thread, e).
@@ -60,10 +66,12 @@ struct tma_tile_half {
     const int32_t at = channel() + tma_row(thread, i);
     return at < a.out.k ? channel_of(a.out.epilogue, place.group * a.out.k + at) : channel_f32{};
   }
+  template <bool Residual>
   QUERN_INLINE uint32_t finished_pair(const channel_f32& k, float first, float second, uint32_t residual) const {
     const epilogue_f32& e = a.out.epilogue;
-    return rounded_pair<Element>(finished<true>(e, k, first, value(Element{static_cast<uint16_t>(residual)})),
-                                 finished<true>(e, k, second, value(Element{static_cast<uint16_t>(residual >> 16)})));
+    const Element r[] = {{static_cast<uint16_t>(residual)}, {static_cast<uint16_t>(residual >> 16)}};
+    return rounded_pair<Element>(finished_narrow<Residual>(e, k, first, value(r[0])),
+                                 finished_narrow<Residual>(e, k, second, value(r[1])));
   }
 
   // Chunks of eight channels of `rows` pixels from pixel `first` of the tile on: move(in memory, in shared memory).
@@ -90,6 +98,14 @@ struct tma_tile_half {
     });
   }
 
+  // The same by boxes that the engine stores: store(in shared memory, channel of all groups, pixel).
+  template <class Store>
+  QUERN_INLINE void each_box(int first, int rows, Store store) const {
+    if (channel() >= a.out.k) return;
+    for (int i = 0; i < rows && place.pixel + first + i < a.out.pixels; i += box)
+      store(shared + i * 128, place.group * a.out.k + channel(), place.pixel + first + i);
+  }
+
   // Any other output, by each warp for itself: its 16 channels of 16 pixels after the other.
   QUERN_INLINE warp_out output() const {
     return {a.out, reinterpret_cast<float*>(shared) + thread % 128 / 32 * warp_out::floats, thread % 32};
@@ -102,7 +118,7 @@ struct tma_tile_half {
   QUERN_INLINE void finish() const { output().finish(place.group, channel() + thread % 128 / 32 * 16); }
 };
 
-// Names: w3 takes three taps along w at once.
+// Names: w3 takes three taps along w at once, k4 is a cluster of four blocks.
 template <class Element>
 using tma_half_256x128 = tma_tile_half<Element, 256, 128, 4>;
 template <class Element>
@@ -125,6 +141,14 @@ template <class Element>
 using tma_half_256x64_w3 = tma_tile_half<Element, 256, 64, 3, 3>;
 template <class Element>
 using tma_half_208x64_w3 = tma_tile_half<Element, 208, 64, 3, 3>;
+template <class Element>
+using tma_half_192x128_k4 = tma_tile_half<Element, 192, 128, 4, 1, 4>;
+template <class Element>
+using tma_half_128x128_k2 = tma_tile_half<Element, 128, 128, 6, 1, 2>;
+template <class Element>
+using tma_half_64x64_k4 = tma_tile_half<Element, 64, 64, 8, 1, 4>;
+template <class Element>
+using tma_half_64x64_k8 = tma_tile_half<Element, 64, 64, 8, 1, 8>;
 
 }  // namespace
 }  // namespace quern

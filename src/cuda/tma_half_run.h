@@ -10,17 +10,30 @@
 namespace quern {
 namespace {
 
+// A cluster has one tile, a block alone each so many.
+template <class Tile>
+__device__ __forceinline__ int32_t first_tile() {
+  return blockIdx.x / Tile::cluster;
+}
+template <class Tile>
+__device__ __forceinline__ tma_share share_of(const tma_conv& a) {
+  if constexpr (Tile::cluster == 1) return {0, a.blocks};
+  return tma_share_of(a, cluster_rank(), Tile::cluster);
+}
+
 template <class Tile>
 __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32_t full, uint32_t empty) {
   const uint32_t weights_at = base + Tile::stages * Tile::pixel_bytes;
+  const tma_share share = share_of<Tile>(a);
   int stage = 0;
   uint32_t turn = 0;
-  for (int32_t tile = blockIdx.x; tile < a.tiles; tile += gridDim.x) {
+  for (int32_t tile = first_tile<Tile>(); tile < a.tiles; tile += gridDim.x) {
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
     tma_walk walk(a, place);
-    const char* weights =
-        a.weights + place.group * a.weights_group + int64_t{place.panel} * a.blocks * Tile::weight_bytes;
-    for (int32_t i = 0; i < a.blocks; ++i) {
+    if constexpr (Tile::cluster > 1) walk.skip(share.first, Tile::bk);
+    const char* weights = a.weights + place.group * a.weights_group +
+                          (int64_t{place.panel} * a.blocks + share.first) * Tile::weight_bytes;
+    for (int32_t i = share.first; i < share.last; ++i) {
       wait(empty + 8 * stage, turn ^ 1);
       arrive_expecting(full + 8 * stage, Tile::stage_bytes);
       copy_pixels(base + stage * Tile::pixel_bytes, a.src, full + 8 * stage, walk.now);
@@ -34,53 +47,106 @@ __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32
 // Of the four warps of a group.
 __device__ __forceinline__ void meet(int group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory"); }
 
+// Of all that multiply.
+template <class Tile>
+__device__ __forceinline__ void meet_all() {
+  asm volatile("bar.sync 5, %0;" ::"n"(Tile::multiplying) : "memory");
+}
+
 // Sets of groups multiply in turn: a barrier's parity tells a stage that has arrived from one that has not only to who
 // is less than a round of stages away.
 __device__ __forceinline__ void wait_turn(int set) { asm volatile("bar.sync %0, 256;" ::"r"(3 + set) : "memory"); }
 __device__ __forceinline__ void give_turn(int set) { asm volatile("bar.arrive %0, 256;" ::"r"(3 + set) : "memory"); }
 
-template <class Tile>
-__device__ __forceinline__ void write_tile(const Tile& t, int group, const float (&sum)[Tile::bm / 2]) {
+// Pixels of the tile from `from` on, whose sums these are, a part after the other: sums must be named by constants.
+template <class Tile, bool Residual, int First = 0>
+__device__ __forceinline__ void write_parts(Tile t, int group, int from, const float (&sum)[Tile::written / 2],
+                                            const channel_f32 (&of)[2], int& part) {
+  constexpr int rows = Tile::written - First < Tile::part_rows ? Tile::written - First : Tile::part_rows;
   const int lane = t.thread % 32;
-  if (!t.whole_chunks()) {
-    // One copy of the activations; sums must be named by constants.
-#pragma unroll 1
-    for (int i = 0; i < Tile::bm / 16; ++i) {
-      __syncwarp();
-      t.output().find_place(t.output_of(16 * i + lane % 16));
-#pragma unroll
-      for (int k = 0; k < Tile::bm / 16; ++k)
-        if (k == i) t.stage_out(sum + 8 * k);
-      __syncwarp();
-      t.finish();
-    }
-    return meet(group);
+  const bool speaks = t.thread % 128 == 0;
+  const Tile here = {t.a, t.place, t.shared + part * Tile::part_bytes, t.thread};
+  part ^= 1;
+  if (t.a.stores) {
+    if (speaks) store_wait<1>();
+    meet(group);
   }
-  const channel_f32 of[] = {t.of(0), t.of(1)};
-  const bool residual = t.a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  if (Residual) here.read_residual(from + First, rows), meet(group);
 #pragma unroll
-  for (int first = 0; first < Tile::bm; first += Tile::out_rows) {
-    constexpr int most = Tile::out_rows;
-    const int rows = Tile::bm - first < most ? Tile::bm - first : most;
-    if (residual) t.read_residual(first, rows), meet(group);
+  for (int j = 0; j < rows / 8; j += 2) {
+    // Four matrices of 8 x 8, of which a thread of eight names a row.
+    char* const row =
+        here.shared + Tile::staged(8 * j + lane / 16 * 8 + lane % 8, t.thread % 128 / 32 * 16 + lane / 8 % 2 * 8);
+    uint32_t r[4] = {}, y[4];
+    if (Residual) load_matrices_turned(r, row);
 #pragma unroll
-    for (int j = 0; j < rows / 8; j += 2) {
-      // Four matrices of 8 x 8, of which a thread of eight names a row.
-      char* const row =
-          t.shared + Tile::staged(8 * j + lane / 16 * 8 + lane % 8, t.thread % 128 / 32 * 16 + lane / 8 % 2 * 8);
-      uint32_t r[4] = {}, y[4];
-      if (residual) load_matrices_turned(r, row);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float* const two = sum + 4 * (first / 8 + j + k / 2) + 2 * (k % 2);
-        y[k] = t.finished_pair(of[k % 2], two[0], two[1], r[k]);
-      }
-      if (residual) __syncwarp();
-      store_matrices_turned(row, y);
+    for (int k = 0; k < 4; ++k) {
+      const int two = 4 * (First / 8 + j + k / 2) + 2 * (k % 2);
+      y[k] = t.template finished_pair<Residual>(of[k % 2], sum[two], sum[two + 1], r[k]);
     }
-    meet(group);
-    t.write_out(first, rows);
-    meet(group);
+    if (Residual) __syncwarp();
+    store_matrices_turned(row, y);
+  }
+  if (t.a.stores) publish_to_engine();
+  meet(group);
+  if (!t.a.stores) {
+    here.write_out(from + First, rows);
+  } else if (speaks) {
+    here.each_box(from + First, rows, [&](const char* box, int32_t channel, int32_t pixel) {
+      store_box(t.a.dst, shared_address(box), channel, pixel);
+    });
+    store_commit();
+  }
+  if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of, part);
+}
+
+template <class Tile>
+__device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const float (&sum)[Tile::written / 2],
+                                           int& part) {
+  if (t.whole_chunks()) {
+    const channel_f32 of[] = {t.of(0), t.of(1)};
+    if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE)
+      return write_parts<Tile, false>(t, group, from, sum, of, part);
+    return write_parts<Tile, true>(t, group, from, sum, of, part);
+  }
+  // One copy of the activations; sums must be named by constants.
+#pragma unroll 1
+  for (int i = 0; i < Tile::written / 16; ++i) {
+    __syncwarp();
+    t.output().find_place(t.output_of(from + 16 * i + t.thread % 16));
+#pragma unroll
+    for (int k = 0; k < Tile::written / 16; ++k)
+      if (k == i) t.stage_out(sum + 8 * k);
+    __syncwarp();
+    t.finish();
+  }
+  meet(group);
+}
+
+// The sums of the cluster's blocks in the order of their ranks, of those pixels that this one finishes: each leaves its
+// own where its stages were.
+template <class Tile>
+__device__ __forceinline__ void sum_up(uint32_t base, int rank, const float (&own)[Tile::bm / 2],
+                                       float (&sum)[Tile::written / 2]) {
+  constexpr int fours = Tile::written / 8;
+  const uint32_t at = base + threadIdx.x * 16;
+  constexpr int apart = Tile::multiplying * 16;
+#pragma unroll
+  for (int i = 0; i < Tile::bm / 8; ++i) store_shared(at + i * apart, own + 4 * i);
+  cluster_meet();
+  if (rank * Tile::written >= Tile::bm) return;
+  // All are asked for before the first is used.
+  four_floats x[Tile::cluster][fours];
+#pragma unroll
+  for (int other = 0; other < Tile::cluster; ++other) {
+#pragma unroll
+    for (int i = 0; i < fours; ++i) x[other][i] = load_of_block(other, at + (rank * fours + i) * apart);
+  }
+#pragma unroll
+  for (int i = 0; i < 4 * fours; ++i) {
+    sum[i] = x[0][i / 4].v[i % 4];
+#pragma unroll
+    for (int other = 1; other < Tile::cluster; ++other) sum[i] += x[other][i / 4].v[i % 4];
   }
 }
 
@@ -90,7 +156,9 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
   const int group = threadIdx.x / 128, set = group / Tile::groups;
   const int32_t thread = threadIdx.x - set * 128 * Tile::groups;
   const uint32_t weights_at = base + Tile::stages * Tile::pixel_bytes + thread / 128 * 64 * 128;
-  int stage = 0;
+  char* const parts = shared + Tile::stages * Tile::stage_bytes + group * Tile::out_bytes;
+  const tma_share share = share_of<Tile>(a);
+  int stage = 0, part = 0;
   uint32_t turn = 0;
   const auto skip = [&](int stages) {
     stage += stages;
@@ -100,15 +168,15 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     skip(set * a.blocks);
     if (set == 1) give_turn(0);
   }
-  for (int32_t tile = blockIdx.x + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
+  for (int32_t tile = first_tile<Tile>() + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
     float sum[Tile::bm / 2];
-    if (a.blocks == 0) {
+    if (share.first == share.last) {
 #pragma unroll
       for (int i = 0; i < Tile::bm / 2; ++i) sum[i] = 0;
     }
     int before = -1;
     if (Tile::sets > 1) wait_turn(set);
-    for (int32_t i = 0; i < a.blocks; ++i) {
+    for (int32_t i = share.first; i < share.last; ++i) {
       wait(full + 8 * stage, turn);
       const uint64_t weights = matrix_in_shared(weights_at + stage * Tile::weight_bytes);
       const uint64_t pixels = matrix_in_shared(base + stage * Tile::pixel_bytes);
@@ -119,7 +187,8 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
 #pragma unroll
         for (int k = 0; k < 4; ++k)
           matrix_half<typename Tile::element, Tile::bm>::run(sum, weights + tap * (Tile::tap_bytes / 16) + 2 * k,
-                                                             pixels + tap * 8 + 2 * k, i > 0 || tap > 0 || k > 0);
+                                                             pixels + tap * 8 + 2 * k,
+                                                             i > share.first || tap > 0 || k > 0);
       }
       matrix_commit();
       keep(sum);
@@ -133,9 +202,19 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     keep(sum);
     if (before >= 0 && thread % 32 == 0) arrive(empty + 8 * before);
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
-    write_tile(Tile{a, place, shared + Tile::stages * Tile::stage_bytes + group * Tile::out_bytes, thread}, group, sum);
+    const Tile t = {a, place, parts, thread};
+    if constexpr (Tile::cluster == 1) {
+      write_tile<Tile>(t, group, 0, sum, part);
+    } else {
+      const int rank = cluster_rank();
+      meet_all<Tile>();  // nobody reads stages any more
+      float whole[Tile::written / 2];
+      sum_up<Tile>(base, rank, sum, whole);
+      if (rank * Tile::written < Tile::bm) write_tile<Tile>(t, group, rank * Tile::written, whole, part);
+    }
     if (Tile::sets > 1) skip((Tile::sets - 1) * a.blocks);
   }
+  if (a.stores && thread % 128 == 0) store_wait<0>();
 }
 
 template <class Tile>
@@ -145,18 +224,23 @@ __device__ __forceinline__ void run(const tma_conv& a) {
   const uint32_t base = shared_address(shared);
   const uint32_t full = base + Tile::shared_bytes - 1024 - Tile::stages * 16, empty = full + Tile::stages * 8;
   if (threadIdx.x == 0) {
-    prefetch(a.src);
+    prefetch(a.src), prefetch(a.dst);
     for (int i = 0; i < Tile::stages; ++i) init_barrier(full + 8 * i, 1), init_barrier(empty + 8 * i, 4 * Tile::groups);
     publish_barriers();
   }
   __syncthreads();
-  if (threadIdx.x >= 256) {
-    fewer_registers<40>();
-    if (threadIdx.x == 256) request<Tile>(a, base, full, empty);
+  let_next_start();
+  wait_for_previous();
+  if (threadIdx.x >= Tile::multiplying) {
+    if constexpr (Tile::multiplying == 256) fewer_registers<40>();
+    if (threadIdx.x == Tile::multiplying) request<Tile>(a, base, full, empty);
+    if constexpr (Tile::cluster > 1) __syncwarp(), cluster_meet();
   } else {
-    more_registers<232>();
+    if constexpr (Tile::multiplying == 256) more_registers<232>();
     multiply<Tile>(a, shared, base, full, empty);
   }
+  // Nobody leaves whose sums may still be read.
+  if constexpr (Tile::cluster > 1) __syncwarp(), cluster_leave();
 }
 
 }  // namespace

@@ -24,7 +24,9 @@ constexpr kernel tma_row_of(enum kind kind, const char* name, const char* about)
           .capability_alone = true,
           .src_align = 16,
           .threads = Tile::threads,
-          .shared_bytes = Tile::shared_bytes};
+          .shared_bytes = Tile::shared_bytes,
+          .cluster = Tile::cluster,
+          .early = Tile::early};
 }
 
 }  // namespace

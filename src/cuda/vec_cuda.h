@@ -26,6 +26,16 @@ struct vec {
   // b where either is NaN, and where both are zeros.
   QUERN_INLINE static vec min(vec a, vec b) { return a.v < b.v ? a : b; }
   QUERN_INLINE static vec max(vec a, vec b) { return a.v > b.v ? a : b; }
+  // clamp() of activation.h, but which of two zeros comes out is not said.
+  QUERN_INLINE static vec limited(vec x, vec lower, vec upper) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(x.v) : "f"(lower.v));
+    asm("min.NaN.f32 %0, %0, %1;" : "+f"(x.v) : "f"(upper.v));
+    return x;
+#else
+    return min(upper, max(lower, x));
+#endif
+  }
   QUERN_INLINE friend bool operator<(vec a, vec b) { return a.v < b.v; }
   QUERN_INLINE friend bool operator==(vec a, vec b) { return a.v == b.v; }
   QUERN_INLINE static vec select(bool m, vec a, vec b) { return m ? a : b; }
