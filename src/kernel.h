@@ -421,7 +421,7 @@ struct kernel {
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any
-  int16_t lines = 0;           // lines of outputs that one call takes
+  int16_t lines = 0;           // of outputs that one call takes; tma: of a filter whose weights stay in shared memory
   int16_t tile = 0;            // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums
 
   const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them

@@ -371,6 +371,8 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
     run_tma<tma_half_256x64_w3<T>>(row, (type + "_256x64_w3").c_str(), blocks, parameters);
     run_tma<tma_half_208x64_w3<T>>(row, (type + "_208x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_256x64_3x3<T>>(row, (type + "_256x64_3x3").c_str(), blocks, parameters);
+    run_tma<tma_half_208x64_3x3<T>>(row, (type + "_208x64_3x3").c_str(), blocks, parameters);
     run_tma<tma_half_192x128_k4<T>>(row, (type + "_192x128_k4").c_str(), blocks, parameters);
     run_tma<tma_half_128x128_k2<T>>(row, (type + "_128x128_k2").c_str(), blocks, parameters);
     run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);

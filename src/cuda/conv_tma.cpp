@@ -133,6 +133,12 @@ refusal refuse(const full_problem& p, const kernel& row) {
       if (ph.w.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", ph.w.tap_step, 1};
       if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
     }
+    if (row.lines) {
+      if (g.groups != 1) return {QUERN_REASON_SHAPE, "groups", g.groups, 1};
+      if (g.k > row.nr) return {QUERN_REASON_SHAPE, "dst.size[1]", g.k, row.nr};
+      if (g.c > chunk) return {QUERN_REASON_SHAPE, "src.size[1]", g.c, chunk};
+      if (ph.h.taps > row.lines) return {QUERN_REASON_SHAPE, "window.filter[1]", ph.h.taps, row.lines};
+    }
     if (ph.outputs() == 0 || ph.taps() == 0) continue;
     if (g.in[0] != 1 || ph.d.out_count != 1 || ph.d.taps != 1 || ph.d.in_begin != 0)
       return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
@@ -178,9 +184,10 @@ tile_clocks clocks_f32(const kernel& row) {
 tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double pixels = row.mr, taps = std::max<double>(row.taps, 1), blocks = row.cluster;
   const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.33;
-  const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + row.nr / (pixel_tiles > 1 ? 1.2 : 1);
+  const double weights = row.lines ? 0 : row.nr / (pixel_tiles > 1 ? 1.2 : 1);
+  const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + weights;
   const double rest = 390 + 21 * pixels / blocks;
-  return {std::max(products, 76 / taps + 128 * rows / 49),
+  return {std::max(row.lines ? 0.95 * products : products, 76 / taps + 128 * rows / 49),
           blocks > 1     ? rest + 2200 + 0.5 * pixels * row.nr * (1 - 1 / blocks)
           : row.nr == 64 ? 0.48 * rest
                          : rest,

@@ -16,6 +16,8 @@ QUERN_TMA_HALF(bf16, 112x64)
 QUERN_TMA_HALF(bf16, 64x64)
 QUERN_TMA_HALF(bf16, 256x64_w3)
 QUERN_TMA_HALF(bf16, 208x64_w3)
+QUERN_TMA_HALF(bf16, 256x64_3x3)
+QUERN_TMA_HALF(bf16, 208x64_3x3)
 QUERN_TMA_HALF(bf16, 192x128_k4)
 QUERN_TMA_HALF(bf16, 128x128_k2)
 QUERN_TMA_HALF(bf16, 64x64_k4)
@@ -50,6 +52,8 @@ QUERN_KERNELS(tma_bf16_sm90a, row<tma_half_256x128<bf16>>("tma_bf16_256x128_sm90
               row<tma_half_256x64_w3<bf16>>("tma_bf16_256x64_w3_sm90a",
                                              "filters three wide, a line of which is loaded once"),
               row<tma_half_208x64_w3<bf16>>("tma_bf16_208x64_w3_sm90a", "the same, tiles of another size"),
+              row<tma_half_256x64_3x3<bf16>>("tma_bf16_256x64_3x3_sm90a", "3x3 of up to 64 channels: weights stay"),
+              row<tma_half_208x64_3x3<bf16>>("tma_bf16_208x64_3x3_sm90a", "the same, tiles of another size"),
               row<tma_half_192x128_k4<bf16>>("tma_bf16_192x128_k4_sm90a", "long sums of few tiles, by clusters of four"),
               row<tma_half_128x128_k2<bf16>>("tma_bf16_128x128_k2_sm90a", "long sums of few tiles, by two blocks each"),
               row<tma_half_64x64_k4<bf16>>("tma_bf16_64x64_k4_sm90a", "few pixels, by clusters of four"),

@@ -14,28 +14,31 @@
 namespace quern {
 namespace {
 
-template <class Element, int Pixels, int Channels, int Stages, int Taps = 1, int Cluster = 1>
+template <class Element, int Pixels, int Channels, int Stages, int Taps = 1, int Cluster = 1, int Lines = 0>
 struct tma_tile_half {
   using element = Element;
   static constexpr int bm = Pixels, bn = Channels, bk = 64, stages = Stages, taps = Taps;
   // Blocks of a cluster sum a part of the stages each, and finish a part of the pixels.
   static constexpr int cluster = Cluster;
+  // So many lines of a filter stay in shared memory, where they are all that there is of it.
+  static constexpr int lines = Lines;
   static constexpr int groups = bn / 64, sets = cluster > 1 ? 1 : 2 / groups;  // of four warps; a set has a tile
   static constexpr int multiplying = 128 * groups * sets, threads = multiplying + 128;  // the last group requests
   static constexpr int fetched = bm + (taps > 1 ? 8 : 0);  // pixels of a stage, a multiple of eight
   static constexpr bool early = true;
   static constexpr int tap_bytes = bn * 128;
   static constexpr int pixel_bytes = fetched * 128, weight_bytes = taps * tap_bytes;
-  static constexpr int stage_bytes = pixel_bytes + weight_bytes;
-  // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage.
+  static constexpr int stage_bytes = pixel_bytes + (lines ? 0 : weight_bytes);
+  static constexpr int stages_bytes = stages * stage_bytes + lines * weight_bytes;
+  // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage, one of weights.
   using warp_out = output_warp<Element, 16, 16 + 4, 16>;
   // A group has two parts of its pixels on their way out.
   static constexpr int written = tma_written(bm, cluster), box = tma_box(written), part_rows = 64 / box * box;
   static constexpr int part_bytes = part_rows * 128, out_bytes = 2 * part_bytes < 8192 ? 8192 : 2 * part_bytes;
   static_assert(4 * warp_out::floats * 4 <= out_bytes, "any layout and activation");
-  static constexpr int shared_bytes = 1024 + stages * stage_bytes + groups * sets * out_bytes + stages * 16;
+  static constexpr int shared_bytes = 1024 + stages_bytes + groups * sets * out_bytes + stages * 16 + 16;
   static_assert(shared_bytes <= 232448);
-  static_assert(cluster == 1 || bm * bn * 4 <= stages * stage_bytes, "sums lie where stages were");
+  static_assert(cluster == 1 || bm * bn * 4 <= stages_bytes, "sums lie where stages were");
 
   // ---- The epilogue.  Sums are those of a thread: 4 j + 2 i + e is of channel tma_row(thread, i) of its group's, and
   // pixel 8 j + tma_column(thread, e).
@@ -118,7 +121,7 @@ struct tma_tile_half {
   QUERN_INLINE void finish() const { output().finish(place.group, channel() + thread % 128 / 32 * 16); }
 };
 
-// Names: w3 takes three taps along w at once, k4 is a cluster of four blocks.
+// Names: w3 takes three taps along w at once, 3x3 keeps their weights, k4 is a cluster of four blocks.
 template <class Element>
 using tma_half_256x128 = tma_tile_half<Element, 256, 128, 4>;
 template <class Element>
@@ -141,6 +144,10 @@ template <class Element>
 using tma_half_256x64_w3 = tma_tile_half<Element, 256, 64, 3, 3>;
 template <class Element>
 using tma_half_208x64_w3 = tma_tile_half<Element, 208, 64, 3, 3>;
+template <class Element>
+using tma_half_256x64_3x3 = tma_tile_half<Element, 256, 64, 3, 3, 1, 3>;
+template <class Element>
+using tma_half_208x64_3x3 = tma_tile_half<Element, 208, 64, 4, 3, 1, 3>;
 template <class Element>
 using tma_half_192x128_k4 = tma_tile_half<Element, 192, 128, 4, 1, 4>;
 template <class Element>

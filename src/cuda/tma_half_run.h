@@ -27,6 +27,12 @@ __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32
   const tma_share share = share_of<Tile>(a);
   int stage = 0;
   uint32_t turn = 0;
+  if constexpr (Tile::lines > 0) {
+    const uint32_t held = full + Tile::stages * 16;
+    arrive_expecting(held, a.blocks * Tile::weight_bytes);
+    for (int32_t i = 0; i < a.blocks; ++i)
+      copy_bytes(weights_at + i * Tile::weight_bytes, a.weights + i * Tile::weight_bytes, Tile::weight_bytes, held);
+  }
   for (int32_t tile = first_tile<Tile>(); tile < a.tiles; tile += gridDim.x) {
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
     tma_walk walk(a, place);
@@ -37,7 +43,8 @@ __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32
       wait(empty + 8 * stage, turn ^ 1);
       arrive_expecting(full + 8 * stage, Tile::stage_bytes);
       copy_pixels(base + stage * Tile::pixel_bytes, a.src, full + 8 * stage, walk.now);
-      copy_bytes(weights_at + stage * Tile::weight_bytes, weights, Tile::weight_bytes, full + 8 * stage);
+      if constexpr (Tile::lines == 0)
+        copy_bytes(weights_at + stage * Tile::weight_bytes, weights, Tile::weight_bytes, full + 8 * stage);
       walk.advance(Tile::bk), weights += Tile::weight_bytes;
       if (++stage == Tile::stages) stage = 0, turn ^= 1;
     }
@@ -156,7 +163,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
   const int group = threadIdx.x / 128, set = group / Tile::groups;
   const int32_t thread = threadIdx.x - set * 128 * Tile::groups;
   const uint32_t weights_at = base + Tile::stages * Tile::pixel_bytes + thread / 128 * 64 * 128;
-  char* const parts = shared + Tile::stages * Tile::stage_bytes + group * Tile::out_bytes;
+  char* const parts = shared + Tile::stages_bytes + group * Tile::out_bytes;
   const tma_share share = share_of<Tile>(a);
   int stage = 0, part = 0;
   uint32_t turn = 0;
@@ -164,6 +171,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     stage += stages;
     turn ^= stage / Tile::stages & 1, stage %= Tile::stages;
   };
+  if (Tile::lines > 0) wait(full + Tile::stages * 16, 0);
   if (Tile::sets > 1) {
     skip(set * a.blocks);
     if (set == 1) give_turn(0);
@@ -178,7 +186,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     if (Tile::sets > 1) wait_turn(set);
     for (int32_t i = share.first; i < share.last; ++i) {
       wait(full + 8 * stage, turn);
-      const uint64_t weights = matrix_in_shared(weights_at + stage * Tile::weight_bytes);
+      const uint64_t weights = matrix_in_shared(weights_at + (Tile::lines ? i : stage) * Tile::weight_bytes);
       const uint64_t pixels = matrix_in_shared(base + stage * Tile::pixel_bytes);
       keep(sum);
       matrix_begin();
@@ -222,10 +230,11 @@ __device__ __forceinline__ void run(const tma_conv& a) {
   extern __shared__ __align__(1024) char memory[];
   char* const shared = memory + (-shared_address(memory) & 1023);
   const uint32_t base = shared_address(shared);
-  const uint32_t full = base + Tile::shared_bytes - 1024 - Tile::stages * 16, empty = full + Tile::stages * 8;
+  const uint32_t full = base + Tile::shared_bytes - 1024 - Tile::stages * 16 - 16, empty = full + Tile::stages * 8;
   if (threadIdx.x == 0) {
     prefetch(a.src), prefetch(a.dst);
     for (int i = 0; i < Tile::stages; ++i) init_barrier(full + 8 * i, 1), init_barrier(empty + 8 * i, 4 * Tile::groups);
+    if (Tile::lines > 0) init_barrier(full + Tile::stages * 16, 1);
     publish_barriers();
   }
   __syncthreads();

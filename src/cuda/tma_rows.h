@@ -19,6 +19,7 @@ constexpr kernel tma_row_of(enum kind kind, const char* name, const char* about)
           .nr = Tile::bn,
           .vector = 16 / sizeof(typename Tile::element),
           .taps = Tile::taps > 1 ? Tile::taps : 0,
+          .lines = Tile::lines,
           .image = image,
           .capability = 90,
           .capability_alone = true,
