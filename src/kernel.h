@@ -381,6 +381,7 @@ struct dot_f32 {
 //   reference_cuda    cuda/reference.h
 //   implicit_f32      cuda/implicit.h; tensor too
 //   tma               cuda/tma.h
+//   few_channels      cuda/few_channels.h
 
 // ---- The row ----------------------------------------------------------------------------------
 
@@ -401,7 +402,8 @@ enum class kind : uint8_t {
   reference_cuda,
   implicit_f32,
   tensor,
-  tma
+  tma,
+  few_channels
 };
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.

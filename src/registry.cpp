@@ -79,6 +79,7 @@ const char* kind_name(kind k) {
     case kind::implicit_f32: return "implicit_f32";
     case kind::tensor: return "tensor";
     case kind::tma: return "tma";
+    case kind::few_channels: return "few_channels";
   }
   return "unknown";
 }

@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "cuda/few_channels.h"
 #include "cuda/implicit.h"
 #include "cuda/pixels_last.h"
 #include "cuda/reference.h"
@@ -346,6 +348,17 @@ void run_reference(const reference_cuda& r, int64_t all) {
     for (int64_t i = thread; i < r.elements; i += all) reference_output<T>(r, i);
 }
 
+// Threads without barriers, and memory of a block full of NaN.
+template <class Kernel>
+void run_few(const few_conv& a, unsigned blocks) {
+  const int32_t all = static_cast<int32_t>(blocks) * few_threads;
+  EXPECT_LT(all - a.threads, few_threads);
+  for (int32_t i = 0; i < a.threads; ++i) {
+    std::vector<float> shared(Kernel::shared_bytes / 4, std::numeric_limits<float>::quiet_NaN());
+    Kernel::run(a, i, shared.data() + i % few_threads);
+  }
+}
+
 template <class T>
 void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
   if (row.kind == kind::reference_cuda)
@@ -359,6 +372,26 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   tensor("64x64", run_tiles<tensor_64x64<T>>);
   tensor("128x64_any", run_tiles<tensor_128x64_any<T>>);
   tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
+  using kernels = few_kernels<T>;
+  const auto few = [&](const char* name, auto run) {
+    if ("few_" + type + "_" + name + "_sm75" == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
+  };
+  few("c1_3x3", run_few<typename kernels::c1_3x3>);
+  few("c1_3x3_x2", run_few<typename kernels::c1_3x3_x2>);
+  few("c1_3x3s2", run_few<typename kernels::c1_3x3s2>);
+  few("c1_3x3s2_x2", run_few<typename kernels::c1_3x3s2_x2>);
+  few("c1_5x5", run_few<typename kernels::c1_5x5>);
+  few("c1_5x5s2", run_few<typename kernels::c1_5x5s2>);
+  few("c1_7x7", run_few<typename kernels::c1_7x7>);
+  few("c1_7x7s2", run_few<typename kernels::c1_7x7s2>);
+  few("c1_any", run_few<typename kernels::c1_any>);
+  few("c1_anys2", run_few<typename kernels::c1_anys2>);
+  few("c1_any_step", run_few<typename kernels::c1_any_step>);
+  few("c4_3x3", run_few<typename kernels::c4_3x3>);
+  few("c4_3x3s2", run_few<typename kernels::c4_3x3s2>);
+  few("c8_3x3", run_few<typename kernels::c8_3x3>);
+  few("c8_3x3s2", run_few<typename kernels::c8_3x3s2>);
+  few("c16_3x3", run_few<typename kernels::c16_3x3>);
   if constexpr (sizeof(T) == 2) {
     run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
     run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);

@@ -112,6 +112,34 @@ inline quern_problem random_conv(dice& d) {
   return p;
 }
 
+// Few input channels a group, of the filters that have kernels and others.
+inline quern_problem random_few_channels(dice& d) {
+  static constexpr int64_t channels[] = {1, 1, 1, 3, 4, 8, 16}, filters[] = {1, 2, 3, 3, 3, 4, 5, 7, 9, 13};
+  for (;;) {
+    shape s = {.op = d.one_in(6) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
+    s.n = d.from(1, 3), s.c = d.of(channels), s.groups = d.one_in(4) ? 1 : d.from(2, 40);
+    s.k = s.groups == 1 ? d.from(1, 70) : s.c > 1 && d.one_in(2) ? s.c : d.one_in(3) ? d.from(1, 5) : 1;
+    const bool square = !d.one_in(5);
+    for (int i = 1; i < 3; ++i) {
+      s.image[i] = d.from(1, 20);
+      s.filter[i] = d.of(filters);
+      s.stride[i] = s.filter[i] == 4 ? 4 : d.one_in(2) ? 1 : d.from(2, 4);
+      s.dilation[i] = d.one_in(4) ? d.from(2, 4) : 1;
+      if (square && i == 2) s.filter[2] = s.filter[1], s.stride[2] = s.stride[1], s.dilation[2] = s.dilation[1];
+      const int64_t reach = (s.filter[i] - 1) * s.dilation[i];
+      s.begin[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
+      s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
+    }
+    quern_problem p = problem_of(s, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC);
+    p.weights.layout = d.of(layouts);
+    set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK) continue;
+    if (direct_flops(p) > 2e6 || extent(p.dst) > 40000 || extent(p.src) > 40000) continue;
+    random_strides(p, d);
+    if (quern_problem_complete(&p, &p, nullptr) == QUERN_OK) return p;
+  }
+}
+
 inline quern_problem random_gemm(dice& d) {
   static const std::vector<int64_t> edges = edge_sizes();
   const auto size = [&] { return d.one_in(2) ? d.from(1, 20) : d.of(edges); };

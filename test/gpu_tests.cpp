@@ -138,6 +138,17 @@ TEST_F(Gpu, RandomProblems) {
   }
 }
 
+// Depthwise, grouped and first layers, which random problems seldom are.
+TEST_F(Gpu, FewChannels) {
+  const char* given = getenv("QUERN_TEST_COUNT");
+  const uint32_t first = seed(), count = given ? static_cast<uint32_t>(strtoul(given, nullptr, 10)) : 400;
+  for (uint32_t i = 0; i < count; ++i) {
+    dice d(first + i);
+    const quern_problem p = of_type(random_few_channels(d), d.of(gpu_types));
+    ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), d.one_in(8))) << "QUERN_TEST_SEED=" << first + i;
+  }
+}
+
 // Random numbers and every activation: the bits of the CPU's kernels, or close to them.
 TEST_F(Gpu, BitsOfTheCpu) {
   if (!can_run(QUERN_ISA_AVX2)) GTEST_SKIP() << "no kernel of this CPU to compare with";

@@ -4,6 +4,7 @@
 // none and runs the kernels on this CPU.
 #include <dlfcn.h>
 
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -192,7 +193,11 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "implicit_f32_128x64_any_sm75", "conv_tma"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tma_f32_192x64_sm90a"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "implicit_f32_128x64_any_sm75", "conv_tma"},
-      {"nchw g8mb1ic8ih40oc8oh40kh31ph15", "implicit_f32_64x64_any_sm75"},
+      {"nchw g8mb1ic8ih40oc8oh40kh31ph15", "implicit_f32_64x64_any_sm75", "conv_few_channels"},
+      {"nhwc g96mb32ic96ih56oc96oh56kh7ph3", "few_f32_c1_7x7_sm75"},
+      {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "few_f32_c1_3x3_x2_sm75"},
+      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_c1_any_sm75"},
+      {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "few_f32_c8_3x3_sm75"},
   };
   const quern_device* device = open();
   for (const auto& c : choices) {
@@ -317,6 +322,28 @@ TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
   }
 }
 
+// Every row of conv_few_channels, often.
+TEST_F(CudaDevice, FewChannelsOnTheCpu) {
+  const uint32_t first = seed();
+  const way how = on(open());
+  std::set<std::string> left;
+  for (size_t i = 0; i < kernel_count(); ++i)
+    if (kernel_at(i).kind == kind::few_channels) left.insert(kernel_at(i).name);
+  EXPECT_FALSE(left.empty());
+  for (uint32_t i = 0; i < 400 || !left.empty(); ++i) {
+    ASSERT_LT(i, 20000u) << *left.begin() << " takes none of these problems";
+    dice d(first + i);
+    const quern_problem p = of_type(random_few_channels(d), d.of(gpu_types));
+    const operands in = small_integers(p, d.one_in(3) ? edge::front : edge::back, d);
+    const solution want = solve(p, in, "reference", nullptr);
+    for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
+      if (c.verdict > QUERN_USABLE || strcmp(c.algorithm, "conv_few_channels") != 0) continue;
+      left.erase(c.kernel);
+      ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how))) << "QUERN_TEST_SEED=" << first + i;
+    }
+  }
+}
+
 // Sigmoid and its kind: the reference's own formulas, of this machine's libm.
 TEST_F(CudaDevice, EveryActivationOnTheCpu) {
   const way how = on(open());
@@ -360,6 +387,33 @@ TEST_F(CudaDevice, SumsAndActivationsHaveTheBitsOfTheCpu) {
       }
       EXPECT_GE(compared, layout == QUERN_NHWC ? 8 : 3);
     }
+}
+
+// Few channels a group, by filters, steps and layouts: bits of the CPU.
+TEST_F(CudaDevice, FewChannelsHaveTheBitsOfTheCpu) {
+  if (!can_run(avx2)) GTEST_SKIP() << "no kernel of this CPU to compare with";
+  const way how = on(open());
+  for (const char* line :
+       {"nhwc g36ic36ih9oc36oh9kh3ph1 bias act=relu", "nchw g36ic36ih9oc36oh5kh3sh2ph1 bias act=silu",
+        "nhwc g36ic36ih12oc36oh12kh7ph3 bias", "nhwc g8ic8ih12oc24oh12kh5ph2 act=gelu",
+        "nhwc g40ic40ih14oc40oh14kh13ph6", "nhwc g5ic20ih9oc20oh9kh3ph1", "nhwc g4ic32ih9oc32oh9kh3ph1 bias",
+        "nhwc g2ic32ih9oc32oh9kh3ph1"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+    p = completed(p);
+    dice d(3);
+    const operands in(
+        p, edge::back, [&] { return d.uniform(-2, 2); }, [&] { return d.uniform(-1, 1); });
+    const solution want = solve(p, in, "conv_im2col", nullptr);
+    int compared = 0;
+    for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
+      if (c.verdict > QUERN_USABLE || strcmp(c.algorithm, "conv_few_channels") != 0) continue;
+      ++compared;
+      ASSERT_TRUE(agree_in_bits(p, want, solve(p, in, c.algorithm, c.kernel, how))) << c.kernel << " " << line;
+    }
+    EXPECT_GE(compared, 1) << line;
+  }
 }
 
 // ---- The copy engine and tensor cores -----------------------------------------------------------------------

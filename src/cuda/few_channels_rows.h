@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+//
+// The kernels of few_channels.h for each element type: their entries, or their rows.  Blocks of threads that share a
+// multiprocessor, at least, say how many registers each may have.
+#pragma once
+
+#include "cuda/few_channels.h"
+
+#define QUERN_FEW_KERNELS(X, type, element)                                            \
+  X(type, element, c1_3x3, 6, "depthwise 3x3")                                         \
+  X(type, element, c1_3x3_x2, 4, "depthwise 3x3, two channels a thread")               \
+  X(type, element, c1_3x3s2, 5, "depthwise 3x3 at stride 2")                           \
+  X(type, element, c1_3x3s2_x2, 4, "depthwise 3x3 at stride 2, two channels a thread") \
+  X(type, element, c1_5x5, 4, "depthwise 5x5")                                         \
+  X(type, element, c1_5x5s2, 4, "depthwise 5x5 at stride 2")                           \
+  X(type, element, c1_7x7, 3, "depthwise 7x7")                                         \
+  X(type, element, c1_7x7s2, 3, "depthwise 7x7 at stride 2")                           \
+  X(type, element, c1_any, 6, "depthwise, filters of any size")                        \
+  X(type, element, c1_anys2, 4, "depthwise, filters of any size at stride 2")          \
+  X(type, element, c1_any_step, 5, "depthwise, filters of any size at any stride")     \
+  X(type, element, c4_3x3, 4, "4 channels a group")                                    \
+  X(type, element, c4_3x3s2, 4, "4 channels a group at stride 2")                      \
+  X(type, element, c8_3x3, 2, "8 channels a group")                                    \
+  X(type, element, c8_3x3s2, 2, "8 channels a group at stride 2")                      \
+  X(type, element, c16_3x3, 2, "16 channels a group")
+
+#ifdef __CUDACC__
+
+#define QUERN_FEW_ENTRY(type, element, name, blocks, about)                                        \
+  extern "C" __global__ void __launch_bounds__(quern::few_threads, blocks)                         \
+      few_##type##_##name##_sm75(const __grid_constant__ quern::few_conv a) {                      \
+    extern __shared__ __align__(16) float shared[];                                                \
+    const int32_t index = int32_t(blockIdx.x) * quern::few_threads + int32_t(threadIdx.x);         \
+    if (index < a.threads) quern::few_kernels<element>::name::run(a, index, shared + threadIdx.x); \
+  }
+
+#else
+
+#include "cuda/image.h"
+
+#define QUERN_FEW_ROW(type, element, name, blocks, about) \
+  few_row<few_kernels<element>::name>("few_" #type "_" #name "_sm75", about),
+
+namespace quern {
+namespace {
+
+template <class Kernel>
+constexpr kernel few_row(const char* name, const char* about) {
+  return {.name = name,
+          .about = about,
+          .kind = kind::few_channels,
+          .type = type_of<typename Kernel::element>,
+          .mr = Kernel::lines,
+          .nr = Kernel::columns,
+          .vector = Kernel::vector,
+          .taps = Kernel::taps,
+          .step = Kernel::step,
+          .group = Kernel::group,
+          .image = image,
+          .capability = 75,
+          .src_align = Kernel::aligned * sizeof(typename Kernel::element),
+          .threads = few_threads,
+          .shared_bytes = Kernel::shared_bytes};
+}
+
+}  // namespace
+}  // namespace quern
+
+#endif
