@@ -257,7 +257,8 @@ template <class V, block_of B>
 // Tiles of MR lines for the filters that they are made for.
 template <int MR, int K, int STEP>
 struct planar_made {
-  static constexpr int lines = MR, rows = K;
+  static constexpr int lines = MR;
+  static constexpr bool any_filter = false;
   template <class V, block_of B>
   using line = planar_line<V, K, STEP, B>;
 
@@ -340,7 +341,8 @@ struct planar_line_any {
 // Tiles for any filter.
 template <int MR>
 struct planar_any {
-  static constexpr int lines = MR, rows = 0;
+  static constexpr int lines = MR;
+  static constexpr bool any_filter = true;
   template <class V, block_of B>
   using line = planar_line_any<V>;
 
@@ -504,11 +506,11 @@ template <class V, block_of B>
 
 template <class T, class V, class H>
 void run_planar(const depthwise_planar_f32& d) {
-  if constexpr (T::rows == 0)
+  if constexpr (T::any_filter)
     if (d.block == 1 && planar_rows<V, block_of::one>(d)) return;
   if (d.block == 1) return planar_blocks<T, V, H, block_of::one>(d);
   if constexpr (V::width > 4) {
-    if constexpr (T::rows == 0)
+    if constexpr (T::any_filter)
       if (planar_rows<V, block_of::several>(d)) return;
     planar_blocks<T, V, V, block_of::several>(d);
   }
