@@ -210,8 +210,8 @@ enum {
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
- * conv_implicit, conv_tensor and conv_tma multiply its zeros, so there an infinite or NaN weight beside padding
- * gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.
+ * conv_implicit, conv_tensor, conv_tma and conv_few_channels multiply its zeros, so there an infinite or NaN weight
+ * beside padding gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.
  *
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
