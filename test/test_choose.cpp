@@ -195,7 +195,8 @@ TEST(Choose, ConstantsOfTheMachineCount) {
   quern_problem dense, depthwise;
   quern_error error = {};
   ASSERT_EQ(quern_problem_parse("nhwc mb1ic1024ih28oc256oh28kh1", &dense, &error), QUERN_OK) << error.text;
-  ASSERT_EQ(quern_problem_parse("nhwc g64mb1ic64ih112oc64oh112kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
+  // Planes that stay in L1: of larger ones narrow vectors have lines of the cache again from L2.
+  ASSERT_EQ(quern_problem_parse("nhwc g4096mb1ic4096ih14oc4096oh14kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
   quern_cpu cpu = cpu_of(all_isas);
   ASSERT_EQ(quern_cpu_constants(&cpu, &error), QUERN_OK) << error.text;
   const auto best = [](const quern_problem& p, const quern_cpu& on, uint32_t threads) {
@@ -209,11 +210,10 @@ TEST(Choose, ConstantsOfTheMachineCount) {
     return best(p, other, 1).predicted_ns / best(p, cpu, 1).predicted_ns;
   };
   EXPECT_NEAR(ns(dense, &quern_cpu::flops, 0.5), 2, 0.4);
-  // Narrow vectors have lines of the cache again from L2.
-  EXPECT_NEAR(ns(depthwise, &quern_cpu::l3_rate, 0.25), 3, 1.5);
+  EXPECT_NEAR(ns(depthwise, &quern_cpu::l3_rate, 0.25), 3.5, 1);
   EXPECT_GT(ns(dense, &quern_cpu::l2_rate, 0.1), 1.1);
-  ASSERT_EQ(quern_problem_parse("nhwc mb8g64ic64ih112oc64oh112kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
-  EXPECT_GT(ns(depthwise, &quern_cpu::memory_rate, 0.5), 1.3);
+  ASSERT_EQ(quern_problem_parse("nhwc mb8g4096ic4096ih14oc4096oh14kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
+  EXPECT_GT(ns(depthwise, &quern_cpu::memory_rate, 0.5), 1.5);
   cpu.cores = 8, cpu.fork_ns = 100;
   EXPECT_EQ(best(dense, cpu, 8).threads, 8u);
   cpu.fork_ns = 1e9;
