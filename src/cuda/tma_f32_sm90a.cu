@@ -137,19 +137,9 @@ QUERN_PIXELS_LAST(float)
 
 #include "cuda/tma_rows.h"
 
-namespace quern {
-namespace {
-
-template <class Tile>
-constexpr kernel row(const char* name, const char* about) {
-  return tma_row_of<Tile>(kind::tma, name, about);
-}
-
-}  // namespace
-}  // namespace quern
-
-QUERN_KERNELS(tma_f32_sm90a, row<tma_f32_128x128>("tma_f32_128x128_sm90a", "3xTF32, the largest tile"),
-              row<tma_f32_192x64>("tma_f32_192x64_sm90a", "3xTF32, 64 output channels or waves of another size"),
-              row<tma_f32_128x64>("tma_f32_128x64_sm90a", "3xTF32, images that give few tiles"))
+// Of kind::tma.
+QUERN_KERNELS(tma_f32_sm90a, tma_row<tma_f32_128x128>("tma_f32_128x128_sm90a", "3xTF32, the largest tile"),
+              tma_row<tma_f32_192x64>("tma_f32_192x64_sm90a", "3xTF32, 64 output channels or waves of another size"),
+              tma_row<tma_f32_128x64>("tma_f32_128x64_sm90a", "3xTF32, images that give few tiles"))
 
 #endif

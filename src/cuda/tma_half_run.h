@@ -254,9 +254,3 @@ __device__ __forceinline__ void run(const tma_conv& a) {
 
 }  // namespace
 }  // namespace quern
-
-#define QUERN_TMA_HALF(type, tile)                                                              \
-  extern "C" __global__ void __launch_bounds__(quern::tma_half_##tile<quern::type>::threads, 1) \
-      tma_##type##_##tile##_sm90a(const __grid_constant__ quern::tma_conv a) {                  \
-    quern::run<quern::tma_half_##tile<quern::type>>(a);                                         \
-  }

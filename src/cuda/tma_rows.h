@@ -10,10 +10,10 @@ namespace quern {
 namespace {
 
 template <class Tile>
-constexpr kernel tma_row_of(enum kind kind, const char* name, const char* about) {
+constexpr kernel tma_row(const char* name, const char* about) {
   return {.name = name,
           .about = about,
-          .kind = kind,
+          .kind = kind::tma,
           .type = type_of<typename Tile::element>,
           .mr = Tile::bm,
           .nr = Tile::bn,
