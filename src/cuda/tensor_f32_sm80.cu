@@ -1,43 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// Implicit GEMM in f32 on tensor cores, by three products of TF32.  Names: pixels x channels of a tile; `any` reads
-// single elements, of any layout.
-#include "cuda/implicit.h"
+// Implicit GEMM in f32 on tensor cores, by three products of TF32.
+#include "cuda/tensor_rows.h"
 
 #ifdef __CUDACC__
 
-#include "cuda/implicit_run.h"
-
-#define QUERN_TENSOR(tile, blocks)                                                           \
-  extern "C" __global__ void __launch_bounds__(quern::tensor_##tile<float>::threads, blocks) \
-      tensor_f32_##tile##_sm80(const __grid_constant__ quern::implicit_conv a) {             \
-    quern::run<quern::tensor_##tile<float>>(a, nullptr);                                     \
-  }
-QUERN_TENSOR(128x128, 1)
-QUERN_TENSOR(128x64, 2)
-QUERN_TENSOR(64x64, 4)
-QUERN_TENSOR(128x64_any, 2)
-QUERN_TENSOR(64x64_any, 4)
+QUERN_TENSOR_KERNELS(QUERN_TENSOR_ENTRY, f32, float, 1, "3xTF32, ")
 
 #else
 
-#include "cuda/implicit_rows.h"
-
-namespace quern {
-namespace {
-
-template <class Tile>
-constexpr kernel row(const char* name, const char* about) {
-  return implicit_row<Tile>(kind::tensor, 80, name, about);
-}
-
-}  // namespace
-}  // namespace quern
-
-QUERN_KERNELS(tensor_f32_sm80, row<tensor_128x128<float>>("tensor_f32_128x128_sm80", "3xTF32, the largest tile"),
-              row<tensor_128x64<float>>("tensor_f32_128x64_sm80", "3xTF32, 64 output channels, or fewer pixels"),
-              row<tensor_64x64<float>>("tensor_f32_64x64_sm80", "3xTF32, images that give few tiles"),
-              row<tensor_128x64_any<float>>("tensor_f32_128x64_any_sm80", "3xTF32, any layout and number of channels"),
-              row<tensor_64x64_any<float>>("tensor_f32_64x64_any_sm80", "3xTF32, any layout and filter, few tiles"))
+// Of kind::tensor.
+QUERN_KERNELS(tensor_f32_sm80, QUERN_TENSOR_KERNELS(QUERN_TENSOR_ROW, f32, float, 1, "3xTF32, "))
 
 #endif
