@@ -85,14 +85,15 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, i
         for (int d = 0; d < ds.count; ++d)
           for (int y = 0; y < ys.count; ++y)
             for (int x = 0; x < xs.count; ++x) {
-              const box b = {images, ds.part[d].outputs, ys.part[y].outputs, xs.part[x].outputs};
-              const strips s = strips_of(g, ph, b, row.mr, false);
-              const double k =
-                  double(ds.part[d].taps) * double(ys.part[y].taps) * double(xs.part[x].taps) * double(g.c);
+              const auto &pd = ds.part[d], &py = ys.part[y], &px = xs.part[x];
+              const strips s =
+                  strips_of(g, ph, {images, {0, pd.outputs}, {0, py.outputs}, {0, px.outputs}}, row.mr, false);
+              const double k = pd.taps * py.taps * px.taps * double(g.c);
               const int64_t tiles = up(s.line.count, row.mr);
-              const double calls = double(s.lines()) * double(tiles), m = double(s.line.count) / double(tiles);
+              const double calls = pd.parts * py.parts * px.parts * double(s.lines()) * double(tiles);
+              const double m = double(s.line.count) / double(tiles);
               // Taps that neighbour each other in x share most of what they read.
-              const double rows = row_cycles(m, k / double(std::max<int64_t>(xs.part[x].taps, 1)));
+              const double rows = row_cycles(m, k / std::max(px.taps, 1.0));
               const double clash = row_clash(on, m, s.line.src) * calls;
               if (panels)
                 cycles += clash * double(panels) *
@@ -268,10 +269,14 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const int64_t weights_step = b.panels.panel(1, ph.taps()), dst_step = g.dst_channel(row.nr),
                 residual_step = residual ? g.residual_channel(row.nr) : 0;
   const int64_t whole = std::min(panels.end, last) - panels.begin;
-  // Pixels of one tap follow each other: the first panel fetches the next strip, as much in a step of k as it is long.
-  const bool ahead = b.j.blocks.word[fetches_ahead] && taps.total == 1 && taps.count == 1 && s.line.src == taps.k;
-  const auto strip = [&](const float* a, const float* next, float* c, const float* add, int64_t m) {
-    tile.ahead = next, tile.pace = size_t(m);
+  // What the next strip reads first of all strips follows what this one's last tap reads: the first panel fetches it, a
+  // share in each step of k.
+  const bool ahead = b.j.blocks.word[fetches_ahead] && taps.count > 0 && s.line.src <= taps.k;
+  const auto strip = [&](const float* a, bool another, float* c, const float* add, int64_t m) {
+    if (ahead && another) {
+      tile.ahead = a + taps.whole[taps.count - 1].a + (m - 1) * s.line.src + taps.k;
+      tile.pace = size_t(up(m * s.line.src, taps.count * taps.k));
+    }
     tile.m = m, tile.a = a, tile.b = weights, tile.tap = taps.whole;
     tile.n = row.nr, tile.ldb = row.nr;
     tile.out.c = c, tile.out.residual = add, tile.out.channel = channel;
@@ -284,6 +289,7 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
     if (panels.end <= last) return;
     tile.tap = taps.last, tile.n = g.k - last * row.nr, tile.ldb = b.panels.width(last);
     row.gemm(tile);
+    tile.ahead = nullptr;
   };
   const cut tiles(s.line.count, row.mr);
   for (int64_t u = 0; u < s.others[0].count; ++u)
@@ -298,7 +304,7 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
         for (int64_t i = 0; i < tiles.tiles; ++i) {
           const int64_t m = tiles.rows(i);
           const bool is_last = i + 1 == tiles.tiles;
-          strip(a, ahead && !is_last ? a + m * s.line.src : nullptr, c, add, m);
+          strip(a, !is_last, c, add, m);
           if (is_last) break;  // no pointer leaves its operand
           if (taps.total) a += m * s.line.src;
           c += m * s.line.dst;

@@ -19,7 +19,7 @@
 namespace quern {
 namespace {
 
-enum word { bands };
+enum word { bands, fetches_ahead };
 
 constexpr int64_t lanes = 16, most_outputs = 16;
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
@@ -85,6 +85,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   int64_t most = rows;
   if (g.phases() > 1 || g.k > row.nr) most = std::clamp<int64_t>(int64_t(double(m.l2) / 2 / row_bytes), 1, rows);
   b.word[bands] = up(rows, most);
+  b.word[fetches_ahead] = 4 * g.c * g.in[0] * g.in[1] * g.in[2] > int64_t(m.l2) / 2;
   if (b.workers > 1) b.word[bands] = std::min(rows, std::max(b.word[bands], up(4 * int64_t(b.workers), fixed)));
   return b;
 }
@@ -203,6 +204,7 @@ void run(const job& j, const execution& e) {
         call.n = size_t(chunks.rows(i)), call.k = size_t(g.c);
         call.tap = b.taps;
         call.next = g.src_block == 1 ? lanes : g.src[1];
+        call.fetches = j.blocks.word[fetches_ahead];
         call.ldb = size_t(ph.taps() * lines.channels);
         call.b = reinterpret_cast<const float*>(e.packed) + lines.phase(group, before) + first * int64_t(call.ldb);
         call.out.epilogue = &epilogue, call.out.channel = size_t(group * g.k + first);

@@ -90,7 +90,7 @@ double taps_along(const geometry& g, int i) {
   double taps = 0;
   for (int64_t f = 0; f < some; ++f) {
     const axis_parts parts(g.axis_of(i, f));
-    for (int j = 0; j < parts.count; ++j) taps += double(parts.part[j].outputs.count()) * double(parts.part[j].taps);
+    for (int j = 0; j < parts.count; ++j) taps += parts.part[j].parts * double(parts.part[j].outputs) * parts.part[j].taps;
   }
   return taps * double(phases) / double(some);
 }

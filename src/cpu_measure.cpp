@@ -22,24 +22,24 @@ double now_ns() {
   return double(t.tv_sec) * 1e9 + double(t.tv_nsec);
 }
 
-// Least time of one call, over samples of as many as take sample_ns.
+// Least time of one call, over samples of as many as take sample_ns.  How many those are comes from the least time too:
+// a sample in which another process had the core says nothing.
 template <class Call>
 double least_ns(Call call) {
   call();
-  int calls = 1;
-  double took = 0;
-  for (;; calls *= 2) {
-    const double begin = now_ns();
-    for (int i = 0; i < calls; ++i) call();
-    took = now_ns() - begin;
-    if (took >= sample_ns / 2 || calls > 1 << 20) break;
-  }
-  double best = took / calls;
-  for (int s = 1; s < samples && took < 4 * sample_ns; ++s) {
+  double best = 1e9;
+  const auto sample = [&](int calls) {
     const double begin = now_ns();
     for (int i = 0; i < calls; ++i) call();
     best = std::min(best, (now_ns() - begin) / calls);
+  };
+  int calls = 1;
+  for (; calls <= 1 << 20; calls *= 2) {
+    sample(calls);
+    if (best * calls >= sample_ns / 2) sample(calls);
+    if (best * calls >= sample_ns / 2) break;
   }
+  for (int s = 1; s < samples && best * calls < 4 * sample_ns; ++s) sample(calls);
   return std::max(best, 1e-3);
 }
 

@@ -7,6 +7,8 @@
 // serves them, and are spread from there.
 #pragma once
 
+#include <type_traits>
+
 #include "epilogue.h"
 #include "kernel.h"
 #include "pointers.h"
@@ -29,25 +31,30 @@ void dot_tile(const dot_f32& d, const float* a, float* sums) {
   const size_t whole = d.k / 16, rest = d.k % 16;
   for (size_t t = 0; t < d.taps; ++t) {
     const float *x = a + d.tap[t].a, *w = d.b + d.tap[t].b;
-    const auto step = [&](const auto& load) {
+    const auto step = [&](const auto& load, auto fetches) {
       V factor[N][L];
       QUERN_UNROLL for (int j = 0; j < N; ++j) QUERN_UNROLL for (int l = 0; l < L; ++l) factor[j][l] =
           V::load(w + size_t(j) * d.ldb + l * V::width);
       pointers row(x, static_cast<ptrdiff_t>(d.lda));
       QUERN_UNROLL for (int i = 0; i < M; row.next(i), ++i) QUERN_UNROLL for (int l = 0; l < L; ++l) {
         const V pixel = load(row.get(i), l * V::width);
+        if constexpr (fetches)
+          if (l == 0) __builtin_prefetch(row.get(i) + M * d.lda, 0, 2);
         QUERN_UNROLL for (int j = 0; j < N; ++j) {
           V& sum = acc[(j * M + i) * L + l];
           sum = V::fma(pixel, factor[j][l], sum);
         }
       }
     };
-    for (size_t p = 0; p < whole; ++p, x += d.next, w += 16)
-      step([](const float* from, int lane) { return V::load(from + lane); });
-    if (rest)
-      step([&](const float* from, int lane) {
-        return rest > size_t(lane) ? V::load_part(from + lane, rest - size_t(lane)) : V::zero();
-      });
+    const auto all = [](const float* from, int lane) { return V::load(from + lane); };
+    if (d.fetches && t + 1 == d.taps)
+      for (size_t p = 0; p < whole; ++p, x += d.next, w += 16) step(all, std::true_type());
+    else
+      for (size_t p = 0; p < whole; ++p, x += d.next, w += 16) step(all, std::false_type());
+    const auto some = [&](const float* from, int lane) {
+      return rest > size_t(lane) ? V::load_part(from + lane, rest - size_t(lane)) : V::zero();
+    };
+    if (rest) step(some, std::false_type());
   }
   QUERN_UNROLL for (int q = 0; q < count; q += 4) {
     if constexpr (M % 4 == 0) {

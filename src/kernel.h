@@ -363,6 +363,7 @@ struct dot_f32 {
   const gemm_tap* tap;
   const float* a;
   size_t lda, next;
+  bool fetches;  // a hint: pixels come from beyond L2, those of the next tile are to be fetched by the last tap
   const float* b;
   size_t ldb;
   output_f32 out;

@@ -74,24 +74,32 @@ void boxes(const phase& ph, range band, Visit visit) {
   }
 }
 
-// Ranges of outputs with the same taps, for a cost.  An axis of more than that counts as if all of it were
-// like its middle: a choice must not take longer for a larger filter.
+// The outputs of an axis for a cost: what lies on the border before, all inside, and on the border behind, each as so
+// many parts of outputs with as many taps in the mean; where the filter is longer than the image, the middle of both
+// borders.  A choice must not take longer for a larger filter.
 struct axis_parts {
-  static constexpr int most = 8;
   struct {
-    range outputs;
-    int64_t taps;
-  } part[most];
+    int64_t outputs;  // of one part
+    double taps, parts;
+  } part[3];
   int count = 0;
 
   explicit axis_parts(const axis& a) {
-    for (range r = {0, 0}; r.begin < a.out_count; r.begin = r.end) {
-      r = a.span(r.begin, a.out_count);
-      if (count == most) {
-        part[0] = {{0, a.out_count}, a.taps_at(a.out_count / 2).count()}, count = 1;
-        return;
-      }
-      part[count++] = {r, a.taps_at(r.begin).count()};
+    // The first output whose first tap is on the image, and the first whose last one is not.
+    const auto first = [&](int64_t offset) {
+      return std::min(up(std::max<int64_t>(offset, 0), a.in_step), a.out_count);
+    };
+    int64_t cuts[] = {first(-a.in_begin), first(a.in_size - a.in_begin - (a.taps - 1) * a.tap_step)};
+    if (cuts[0] > cuts[1]) std::swap(cuts[0], cuts[1]);
+    int64_t begin = 0;
+    for (const int64_t end : {cuts[0], cuts[1], a.out_count}) {
+      if (begin == end) continue;
+      const int64_t all = end - begin;
+      const range front = a.taps_at(begin), middle = a.taps_at(begin + all / 2), back = a.taps_at(end - 1);
+      const int64_t changes = std::max(front.begin - back.begin, front.end - back.end);
+      const int64_t each = up(all, std::clamp<int64_t>(changes + 1, 1, all));
+      part[count++] = {each, double(front.count() + middle.count() + back.count()) / 3, double(all) / double(each)};
+      begin = end;
     }
   }
 };

@@ -72,8 +72,10 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
   const size_t untuned = list.size() - tuned.size();
   double peak = 0;
   const int bits = w.cpu.isa & QUERN_ISA_AVX512 ? 512 : w.cpu.isa & QUERN_ISA_AVX2 ? 256 : 128;
+  std::vector<bool> stays;
+  for (size_t i = 0; i < list.size(); ++i) stays.push_back(i >= untuned || list[i].verdict == QUERN_CHOSEN);
   const std::vector<timing> times =
-      time_together(all, data, options.budget_ms, static_cast<int>(w.wish.threads), bits, &peak);
+      time_together(all, stays, data, options.budget_ms, static_cast<int>(w.wish.threads), bits, &peak);
 
   // What a run has to move at least, and how fast that much is copied now.
   const uint64_t least = operand_bytes(j.problem);
@@ -94,6 +96,7 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
     if (i >= untuned) m.tuning = options.tune[i - untuned], m.tuning_ms = tuned[i - untuned].elapsed_ns * 1e-6;
     m.ms_median = times[i].median_ms;
     m.ms_min = times[i].min_ms;
+    m.samples = times[i].samples;
     m.gflops = direct_flops(j.problem) / times[i].median_ms * 1e-6;
     m.percent_of_peak = 100 * m.gflops / peak;
     if (copied > 0) m.percent_of_copy = 100 * static_cast<double>(least) / (times[i].median_ms * 1e6) / copied;

@@ -70,11 +70,12 @@ void ready::run(const operands& data) const {
   if (status != QUERN_OK) throw stop{failed, std::string(plan_.algorithm) + " " + plan_.kernel + ": " + error.text};
 }
 
-std::vector<timing> time_together(const std::vector<ready>& all, const operands& data, double budget_ms, int threads,
-                                  int bits, double* peak_gflops) {
-  // Warm-up: at least two runs and a few milliseconds of each; then how many runs make a sample.
+std::vector<timing> time_together(const std::vector<ready>& all, const std::vector<bool>& stays, const operands& data,
+                                  double budget_ms, int threads, int bits, double* peak_gflops) {
+  // Warm-up: at least two runs and a few milliseconds of each; it says how many runs make a sample, and counts as the
+  // first of the rounds by which slow ones leave.
   std::vector<int> runs;
-  double longest_round = 0;
+  std::vector<double> fastest;
   for (const ready& r : all) {
     r.run(data);
     const double begin = now();
@@ -82,20 +83,28 @@ std::vector<timing> time_together(const std::vector<ready>& all, const operands&
     while (done < 1 || (now() - begin < 3e-3 && done < 10000)) r.run(data), ++done;
     const double one = std::max((now() - begin) / done, 1e-9);
     runs.push_back(std::clamp(static_cast<int>(shortest_sample / one) + 1, 1, 10000));
-    longest_round = std::max(longest_round, one * (runs.back() + 1));
+    fastest.push_back(one);
   }
-  const int rounds = std::clamp(static_cast<int>(budget_ms * 1e-3 / longest_round), fewest_rounds, most_rounds);
   std::vector<std::vector<double>> samples(all.size());
   std::vector<double> peaks;
-  for (int round = 0; round < rounds; ++round) {
-    if (round % std::max(rounds / 4, 1) == 0) peaks.push_back(fma_peak_gflops(threads, bits));
-    for (size_t i = 0; i < all.size(); ++i) samples[i].push_back(sample(all[i], data, runs[i]));
+  for (int round = 0, next_peak = 0, rounds = fewest_rounds; round < rounds; ++round) {
+    if (round == next_peak) peaks.push_back(fma_peak_gflops(threads, bits)), next_peak += std::max(rounds / 4, 1);
+    const double slowest = *std::min_element(fastest.begin(), fastest.end()) * (1 + 1.0 / (round + 1));
+    double longest = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (fastest[i] > slowest && !stays[i]) continue;
+      samples[i].push_back(sample(all[i], data, runs[i]));
+      fastest[i] = std::min(fastest[i], samples[i].back());
+      longest = std::max(longest, fastest[i] * (runs[i] + 1));
+    }
+    rounds = std::clamp(static_cast<int>(budget_ms * 1e-3 / longest), fewest_rounds, most_rounds);
   }
   peaks.push_back(fma_peak_gflops(threads, bits));
   *peak_gflops = median(peaks);
   std::vector<timing> times;
-  for (const std::vector<double>& s : samples) {
-    times.push_back({median(s) * 1e3, *std::min_element(s.begin(), s.end()) * 1e3});
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int taken = static_cast<int>(samples[i].size());
+    times.push_back({(taken > 0 ? median(samples[i]) : fastest[i]) * 1e3, fastest[i] * 1e3, std::max(taken, 1)});
   }
   return times;
 }

@@ -40,13 +40,15 @@ class ready {
 
 struct timing {
   double median_ms = 0, min_ms = 0;
+  int samples = 0;
 };
 
 // Times the candidates of one layer side by side: rounds in which each of them gives one sample, in turn,
 // so that a slow second of the machine hits all alike.  A sample is as many runs back to back as take
-// 50 us.  `budget_ms` is for each candidate; at least 5 rounds.  *peak_gflops receives the median of FMA
-// peaks measured before, between and after the rounds.
-std::vector<timing> time_together(const std::vector<ready>&, const operands&, double budget_ms, int threads, int bits,
-                                  double* peak_gflops);
+// 50 us.  `budget_ms` is for each candidate; at least 5 rounds.  Who is slower than the best by more than 1 / n
+// after n rounds takes no part in the next, unless stays[i]: those near the best get the time.  *peak_gflops
+// receives the median of FMA peaks measured before, between and after the rounds.
+std::vector<timing> time_together(const std::vector<ready>&, const std::vector<bool>& stays, const operands&,
+                                  double budget_ms, int threads, int bits, double* peak_gflops);
 
 }  // namespace tools
