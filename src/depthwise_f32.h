@@ -26,8 +26,9 @@ struct depthwise_column {
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
 };
 
-// How a vector of pixels is read: whole, or as many channels as there are, spread over the outputs of a multiplier.
-enum class lanes { whole, spread };
+// How a vector of pixels is read: whole, as many channels as there are, or those spread over the outputs of a
+// multiplier.
+enum class lanes { whole, part, spread };
 
 template <class V, lanes L>
 struct pixel_loader {
@@ -44,6 +45,7 @@ struct pixel_loader {
   }
   [[gnu::always_inline]] V operator()(const float* p) const {
     if constexpr (L == lanes::whole) return V::load(p);
+    if constexpr (L == lanes::part) return V::load_part(p, count);
     return V::permute(V::load_part(p, count), index);
   }
 };
@@ -105,6 +107,12 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
+        if constexpr (TAPS > 0) {
+          for (ptrdiff_t q = 0; d.fetches && q < d.y.step; ++q) {
+            pointers next(row + (rows + q) * d.y.src, d.x.src);
+            QUERN_UNROLL for (int j = 0; j < MR * STEP; next.next(j), ++j) __builtin_prefetch(next.get(j), 0, 2);
+          }
+        }
         for (ptrdiff_t r = 0; r < rows; ++r, row += d.y.src) {
           if constexpr (TAPS > 0) {
             add_taps<V, MR, TAPS, STEP, MISS>(acc, load, {row, d.x.src}, w, 0, begin, end);
@@ -177,6 +185,16 @@ constexpr depthwise_strips made_strips = {
      run_strips<V, 1, 0, STEP == 1, any, lanes::whole>},
     TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr};
 
+// For a last vector that is not full: what most of a line takes is made for the filter.
+template <class V, int TAPS, int STEP, int LONG>
+constexpr depthwise_strips part_strips = {
+    3,
+    {size_t{LONG}, 7, 1},
+    {false, true, true},
+    {run_strips<V, LONG, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
+     run_strips<V, 1, 0, STEP == 1, any, lanes::spread>},
+    nullptr};
+
 // All lines of one vector of channels.
 inline void run_column(const depthwise_f32& d, const depthwise_column& k, const depthwise_strips& s) {
   const size_t m = d.x.count, step = static_cast<size_t>(d.x.step);
@@ -208,9 +226,10 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
   }
 }
 
-// Runs `whole` on whole vectors of channels; the last one and multipliers take strips for any filter.
+// Runs `whole` on whole vectors of channels, `last` on one that is not full; multipliers take strips for any filter.
 template <class V>
-[[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole) {
+[[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole,
+                                   const depthwise_strips* last) {
   constexpr size_t W = V::width;
   static constexpr depthwise_strips spread[] = {any_strips<V, 0, lanes::spread, 7, 1>,
                                                 any_strips<V, 1, lanes::spread, 7, 1>};
@@ -226,14 +245,15 @@ template <class V>
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
     const size_t input = k.first - d.input;
     k.src = d.src + (d.origin + static_cast<ptrdiff_t>(input / W * d.src_vector + input % W));
-    run_column(d, k, d.multiplier > 1 || k.count < W ? spread[d.x.step == 1] : whole);
+    const bool full = k.count == W;
+    run_column(d, k, d.multiplier > 1 || (!full && !last) ? spread[d.x.step == 1] : full ? whole : *last);
   }
 }
 
 // For filters TAPS wide with a step of STEP.
-template <class V, int TAPS, int STEP, int... MR>
+template <class V, int TAPS, int STEP, int LONG, int... MR>
 void run_depthwise(const depthwise_f32& d) {
-  run_columns<V>(d, made_strips<V, TAPS, STEP, MR...>);
+  run_columns<V>(d, made_strips<V, TAPS, STEP, LONG, MR...>, &part_strips<V, TAPS, STEP, LONG>);
 }
 
 // For any.
@@ -241,7 +261,7 @@ template <class V, int... MR>
 void run_depthwise_any(const depthwise_f32& d) {
   static constexpr depthwise_strips whole[] = {any_strips<V, 0, lanes::whole, MR...>,
                                                any_strips<V, 1, lanes::whole, MR...>};
-  run_columns<V>(d, whole[d.x.step == 1]);
+  run_columns<V>(d, whole[d.x.step == 1], nullptr);
 }
 
 }  // namespace

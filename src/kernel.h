@@ -132,6 +132,7 @@ struct depthwise_f32 {
   output_f32 out;  // rows are pixels
   size_t dst_vector, residual_vector;
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
+  bool fetches;  // a hint: a line's rows are far away, those that it lacks are to be fetched before
 };
 
 // ---- depthwise_planar_f32 ---------------------------------------------------------------------
@@ -233,9 +234,9 @@ struct reorder_f32 {
 //   output   C[y][x][c] = epilogue(sum over i < ay, j < ax of AT[y][i] * AT[x][j] * M[i * ax + j][c])
 //
 // Vectors of V and M are `matrix` apart and padded to whole registers; of src exactly n channels of the pixels
-// on the image are read, of C exactly n channels of rows x columns pixels are written.  A tile of fewer outputs may take
-// fewer points (winograd_points.h): rows and columns from that number on, which are to be off the image, become what
-// makes the other products vanish.
+// on the image are read, of C exactly n channels of rows x columns pixels are written.  A tile of fewer outputs may
+// take fewer points (winograd_points.h): rows and columns from that number on, which are to be off the image, become
+// what makes the other products vanish.
 struct winograd_input_f32 {
   size_t n;
   uint32_t rows, columns;  // bit i: row or column i of the tile lies on the image, else it is zeros
@@ -454,7 +455,7 @@ struct kernel {
   uint32_t threads = 0;           // of a block
   uint32_t shared_bytes = 0;      // dynamic shared memory of a block
   uint32_t cluster = 1;           // blocks that share a tile, each a part of its sums
-  bool early = false;  // starts before what precedes it on the stream has ended, and waits for that itself
+  bool early = false;             // starts before what precedes it on the stream has ended, and waits for that itself
   index_scheme index = index_scheme::increments;
 };
 
