@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_channels, blocks, fetches_ahead };
+enum word { bands, block_channels, blocks, fetches_ahead, claims_outputs };
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
@@ -98,6 +98,8 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
   b.word[fetches_ahead] = comes_slowly(g, m);
+  // Pixels of one or two lines of the cache follow each other, which the hardware sees.
+  b.word[claims_outputs] = operand_bytes(g, 0).all() > double(m.l2) && g.dst[4] > 32;
   const int64_t lines = comes_slowly(g, m) ? lines_in_l2(g, m) : rows;
   b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), up(rows, std::min(rows, lines)), rows);
   return b;
@@ -154,7 +156,7 @@ void run(const job& j, const execution& e) {
     call.out.epilogue = &epilogue;
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
-    call.fetches = word[fetches_ahead];
+    call.fetches = word[fetches_ahead], call.claims = word[claims_outputs];
     const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
     const int64_t classes_y = axis_class::count_of(ph.h), classes_x = axis_class::count_of(ph.w);
     for (int64_t cy = 0; cy < classes_y; ++cy)

@@ -30,8 +30,9 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
       if (points) group += double(points) * multiply(tiles * share(0, y) * share(1, x));
     }
   // Stores bound that, so narrow vectors win nothing; and a call waits for the first lines of its tile.
-  const double in = 0.18 * row.vector + (source_run(g, row) ? 0 : 0.15 * row.vector),
-               out = 0.25 * row.vector + (destination_run(p, g, row) ? 0 : 0.12 * row.vector), call = 55;
+  const double down = t.upright ? 0.6 : 0;  // through planes, where each pixel is in a line of its own
+  const double in = (0.18 + (source_run(g, row) ? 0 : 0.15 + down)) * row.vector,
+               out = (0.25 + (destination_run(p, g, row) ? 0 : 0.12 + down)) * row.vector, call = 55;
   const double sources = double(t.all_parts()) * double(b.word[blocks]);
   const double vectors = in * sources * double(up(g.c, row.vector)) + out * double(up(g.k, row.vector));
   group += tiles * (double(t.points()) * vectors + call * (sources + 1));
@@ -94,10 +95,11 @@ double least_cycles(const form& f, const full_problem& p, const kernel& row, con
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Of weights that pass by half is fetched in time; transforms wait for pieces of the image, planes for twice as many.
+  // Of weights that pass by half is fetched in time; transforms wait for pieces of the image, planes for twice as many,
+  // and for more still where they go down them.
   const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
   const double weights = 0.5 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);
-  const double piece = through_buffer(p, g, row) ? 4 : 2;
+  const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
   return waiting(row, m, b, weights + image / (fetch_rate(m, o.all()) * m.cycle_ns));
 }

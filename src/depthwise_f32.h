@@ -104,6 +104,10 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
+      if (d.claims) {
+        pointers to(dst, static_cast<ptrdiff_t>(d.out.ldc));
+        QUERN_UNROLL for (int j = 0; j < MR; to.next(j), ++j) claim(to.get(j));
+      }
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);

@@ -32,6 +32,10 @@ void tile(const gemm_f32& g) {
     }
   } else {
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
+    if (!call->out.stream)
+      for (int i = 0; i < MR; ++i)
+        QUERN_UNROLL for (int j = 0; j < NV; ++j)
+            claim(call->out.c + i * call->out.ldc + column(j * W, call->out.block, call->out.next));
   }
 
   if constexpr (requires { typename V::factors; }) {

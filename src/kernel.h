@@ -132,7 +132,8 @@ struct depthwise_f32 {
   output_f32 out;  // rows are pixels
   size_t dst_vector, residual_vector;
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
-  bool fetches;  // a hint: a line's rows are far away, those that it lacks are to be fetched before
+  bool fetches;                       // a hint: inputs are far away, those of a line are to be fetched before
+  bool claims;                        // a hint: outputs are not in L2, they are to be asked for before the sums
 };
 
 // ---- depthwise_planar_f32 ---------------------------------------------------------------------

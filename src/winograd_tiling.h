@@ -30,6 +30,9 @@ inline bool through_buffer(const quern_problem& p, const geometry& g, const kern
   return !source_run(g, row) || !destination_run(p, g, row);
 }
 
+// Whether it is h that a form of one axis transforms.
+inline bool is_upright(const geometry& g) { return g.filter[2] == 1 && g.filter[1] > 1; }
+
 // A walk of tiles along two axes: x is the transformed one, y the other or also transformed.
 struct tiling {
   const geometry& g;
@@ -78,7 +81,7 @@ struct tiling {
 
 inline tiling tiling_of(const form& f, const geometry& g) {
   const phase ph = phase_of(g, 0);
-  const bool upright = g.filter[2] == 1 && g.filter[1] > 1;
+  const bool upright = is_upright(g);
   const int iy = upright ? 4 : 3, ix = upright ? 3 : 4;
   tiling t = {.g = g,
               .square = g.filter[1] > 1 && g.filter[2] > 1,
