@@ -62,7 +62,7 @@ struct algorithm {
   const char* name;  // public and final, as a kernel's name
   const char* about;
   enum kind drives;
-  quern_op op[4];  // operators that it solves; 0: none
+  op_set op;  // that it solves; none: whatever its rows do
   quern_accuracy accuracy;
   int32_t repeat;      // QUERN_REPEAT_*
   bool on_request;     // only when the wish names it (the reference)

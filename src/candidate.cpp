@@ -30,17 +30,6 @@ double floor_ns(double flops, double bytes, const struct machine& m, uint32_t wo
   return std::max(flops / (m.flops * tiles) / workers, bytes / copy_rate(m, bytes));
 }
 
-double bytes_moved(const quern_problem& p) {
-  double bytes = 0;
-  for (const quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual}) {
-    if (t == &p.residual && p.epilogue.residual == QUERN_RESIDUAL_NONE) continue;
-    double elements = 1;
-    for (int64_t size : t->size) elements *= static_cast<double>(size);
-    bytes += elements * static_cast<double>(type_bytes(t->type));
-  }
-  return bytes;
-}
-
 }  // namespace
 
 work::work(const full_problem& p) : flops(2 * p.products), bytes(bytes_moved(p)) {}

@@ -315,15 +315,19 @@ class looked_up {
 quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_error* error) {
   option o, nearest = {};  // the refusal to name: of who came furthest
   refusal_tally tally;
-  int refused = 0, furthest = -1;
+  int refused = 0, furthest = -1, own = 0;  // own: that need not be asked for by name
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     in_best_layouts(p, a, row, backend, w, nullptr, o);
-    ++refused;
+    ++refused, own += !a.on_request;
     tally.add(o.why);
     if (const int distance = distance_of(o, w.wish); distance > furthest) nearest = o, furthest = distance;
   });
   if (!nearest.algorithm)
     return fail(error, QUERN_UNSUPPORTED, "op", p.op, 0, "no kernel of this build solves the operator %d", p.op);
+  if (own == 0 && nearest.why.reason == QUERN_REASON_WISH && !w.wish.algorithm)
+    return fail(error, QUERN_UNSUPPORTED, "wish.algorithm", 0, 0,
+                "only the reference computes %s here, and it runs when it is asked for: wish.algorithm = \"%s\"",
+                name_of(op_words, p.op), nearest.algorithm->name);
   char why[200], all[160] = "";
   explain(candidate_of(p, work(p), nearest, w), why, sizeof why);
   tally.print(all, sizeof all);

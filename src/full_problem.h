@@ -10,11 +10,10 @@ namespace quern {
 
 struct full_problem : quern_problem {
   geometry g = {};
-  double products = 0;  // multiply-adds of the direct formula, without those on padding
+  double products = 0;  // half of direct_flops()
 
   explicit full_problem(const quern_problem& p) : quern_problem(p) {
-    if (op == QUERN_REORDER) return;
-    g = geometry_of(p);
+    if (multiplies(op)) g = geometry_of(p);
     products = direct_flops(p) / 2;
   }
 };

@@ -385,8 +385,19 @@ struct dot_f32 {
 //   implicit_f32      cuda/implicit.h; tensor too
 //   tma               cuda/tma.h
 //   few_channels      cuda/few_channels.h
+//   pooling           cuda/pooling.h
+//   slices            cuda/slices.h
+//   elementwise       cuda/elementwise.h
 
 // ---- The row ----------------------------------------------------------------------------------
+
+// A set of operators.
+struct op_set {
+  uint64_t bits;
+  template <class... Op>
+  constexpr op_set(Op... op) : bits((uint64_t{0} | ... | (uint64_t{1} << op))) {}
+  constexpr bool has(quern_op op) const { return bits >> op & 1; }
+};
 
 enum class kind : uint8_t {
   reference,
@@ -406,7 +417,10 @@ enum class kind : uint8_t {
   implicit_f32,
   tensor,
   tma,
-  few_channels
+  few_channels,
+  pooling,
+  slices,
+  elementwise
 };
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.
@@ -418,7 +432,7 @@ struct kernel {
   const char* name;   // public and final: never reused for other numerics
   const char* about;  // what it is for
   enum kind kind;
-  quern_op op = 0;              // reference: the operator; 0: any that an algorithm builds on this kind
+  op_set op = {};               // references: the operators; none: any that an algorithm builds on this kind
   quern_type type = QUERN_F32;  // of src, weights, residual and dst; 0: any
   uint64_t isa = 0;             // QUERN_ISA_* bits, all needed
   int16_t mr = 0, nr = 0;       // register tile; winograd_f32: mr is m, the outputs of a tile along an axis

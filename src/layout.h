@@ -18,7 +18,7 @@ constexpr int64_t channel_offset(int64_t c, int64_t stride, int64_t block) {
 }
 
 // Elements from the first element of a tensor to that at n c d h w.
-inline int64_t offset_of(const quern_tensor& t, const int64_t at[5]) {
+constexpr int64_t offset_of(const quern_tensor& t, const int64_t at[5]) {
   return at[0] * t.stride[0] + channel_offset(at[1], t.stride[1], block_of(t.layout)) + at[2] * t.stride[2] +
          at[3] * t.stride[3] + at[4] * t.stride[4];
 }

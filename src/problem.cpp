@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "error.h"
+#include "problem_text.h"
 #include "versioned.h"
 
 namespace quern {
@@ -237,7 +238,29 @@ quern_status no_window(quern_problem& p, quern_error* error) {
     if (p.window.pad_begin[i] != 0) return refuse(error, "window.pad_begin", i, p.window.pad_begin[i], "", 0);
     if (p.window.pad_end[i] != 0) return refuse(error, "window.pad_end", i, p.window.pad_end[i], "", 0);
   }
-  if (p.groups != 1) return refuse(error, "groups", -1, p.groups, "", 1);
+  return QUERN_OK;
+}
+
+quern_status no_groups(const quern_problem& p, quern_error* error) {
+  return p.groups == 1 ? QUERN_OK : refuse(error, "groups", -1, p.groups, "", 1);
+}
+
+// Fields of some operators alone.
+quern_status check_axes(quern_problem& p, quern_error* error) {
+  const bool norm = is_norm(p.op), axes = has_axes(p.op);
+  if (auto s = within(error, "axes", -1, p.axes, axes, axes ? 31 : 0)) return s;
+  const auto refuse_epsilon = [&](const char* must) {
+    return fail(error, QUERN_INVALID, "epsilon", 0, 0, "epsilon is %g, must be %s", static_cast<double>(p.epsilon),
+                must);
+  };
+  if (!norm && p.epsilon != 0) return refuse_epsilon("0");
+  if (norm && p.epsilon == 0) p.epsilon = 1e-5f;
+  // Neither does NaN, in one comparison.
+  if (norm && !(p.epsilon > 0 && p.epsilon < __builtin_inff())) return refuse_epsilon("above 0 and finite");
+  if (!norm && !is_conv(p.op)) return no_groups(p, error);
+  if (norm && !(p.axes & QUERN_AXIS_C) && p.groups != 1)
+    return fail(error, QUERN_INVALID, "groups", p.groups, 1, "groups is %lld, must be 1 where axes has no c",
+                ll(p.groups));
   return QUERN_OK;
 }
 
@@ -259,6 +282,23 @@ quern_status reorder_sizes(quern_problem& p, int64_t size[5], quern_error* error
     return fail(error, QUERN_INVALID, "epilogue.alpha", 0, 1, "epilogue.alpha is %g, must be 0 or 1",
                 static_cast<double>(e.alpha));
   std::copy_n(p.src.size, 5, size);
+  return QUERN_OK;
+}
+
+// dst is as src, but for 1 along what is reduced.
+quern_status element_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  if (auto s = no_window(p, error)) return s;
+  if (p.src.size[1] % p.groups != 0)
+    return fail(error, QUERN_INVALID, "groups", p.groups, p.src.size[1],
+                "groups is %lld, must divide src.size[1] = %lld", ll(p.groups), ll(p.src.size[1]));
+  for (int i = 0; i < 5; ++i) {
+    size[i] = is_reduction(p.op) && p.axes >> i & 1 ? 1 : p.src.size[i];
+    if (has_weights(p.op) && p.weights.size[i] != size[i] && p.weights.size[i] != 1) {
+      char rule[32];
+      snprintf(rule, sizeof rule, "1 or src.size[%d] =", i);
+      return refuse(error, "weights.size", i, p.weights.size[i], rule, size[i]);
+    }
+  }
   return QUERN_OK;
 }
 
@@ -301,11 +341,14 @@ quern_status conv_channels(quern_problem& p, int64_t& k, quern_error* error) {
   return QUERN_OK;
 }
 
-quern_status conv_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
-  size[0] = p.src.size[0];
-  if (auto s = conv_channels(p, size[1], error)) return s;
+// Where there are weights, the window's filter is theirs.
+quern_status settle_filter(quern_problem& p, quern_error* error) {
   quern_window& w = p.window;
   for (int i = 0; i < 3; ++i) {
+    if (is_pooling(p.op)) {
+      if (w.filter[i] == 0) w.filter[i] = std::max<int64_t>(p.src.size[2 + i], 1);
+      continue;
+    }
     if (p.weights.size[2 + i] < 1) return refuse(error, "weights.size", 2 + i, p.weights.size[2 + i], "at least", 1);
     if (w.filter[i] == 0) w.filter[i] = p.weights.size[2 + i];
     if (w.filter[i] != p.weights.size[2 + i]) {
@@ -313,13 +356,24 @@ quern_status conv_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
       snprintf(rule, sizeof rule, "weights.size[%d] =", 2 + i);
       return refuse(error, "window.filter", i, w.filter[i], rule, p.weights.size[2 + i]);
     }
+  }
+  return QUERN_OK;
+}
+
+quern_status window_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  size[0] = p.src.size[0], size[1] = p.src.size[1];
+  if (is_conv(p.op))
+    if (auto s = conv_channels(p, size[1], error)) return s;
+  if (auto s = settle_filter(p, error)) return s;
+  const quern_window& w = p.window;
+  for (int i = 0; i < 3; ++i) {
     const int64_t in = p.src.size[2 + i], pads = w.pad_begin[i] + w.pad_end[i];
     int64_t reach;  // pixels from the first tap to the last
     if (__builtin_mul_overflow(w.filter[i] - 1, w.dilation[i], &reach) || reach >= max_bytes) {
       return refuse(error, "window.dilation", i, w.dilation[i], "at most", (max_bytes - 1) / (w.filter[i] - 1));
     }
     ++reach;
-    if (p.op == QUERN_CONV) {
+    if (p.op != QUERN_CONV_TRANSPOSED) {
       size[2 + i] = floor_div(in + pads - reach, w.stride[i]) + 1;
     } else {
       int64_t steps;
@@ -330,7 +384,7 @@ quern_status conv_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
     }
     if (size[2 + i] < 0) {
       char field[32];
-      snprintf(field, sizeof field, p.op == QUERN_CONV ? "window.filter[%d]" : "window.pad_begin[%d]", i);
+      snprintf(field, sizeof field, p.op != QUERN_CONV_TRANSPOSED ? "window.filter[%d]" : "window.pad_begin[%d]", i);
       return fail(error, QUERN_INVALID, field, size[2 + i], 0,
                   "dst.size[%d] would be %lld, must be at least 0: src.size[%d] is %lld, the filter with its dilation "
                   "spans %lld, stride is %lld, pads are %lld together",
@@ -344,14 +398,18 @@ quern_status check_work(const quern_problem& p, quern_error* error) {
   const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
   // Each output sums up weights of one output channel; each input of the transposed operator is spread.
   const int64_t* size = transposed ? p.src.size : p.dst.size;
-  int64_t work = p.op == QUERN_GEMM ? p.weights.size[3] : p.weights.size[1];
-  work = std::max<int64_t>(work, 1) * p.window.filter[0] * p.window.filter[1] * p.window.filter[2];
-  for (int i = 0; i < 5; ++i) {
-    if (__builtin_mul_overflow(work, std::max<int64_t>(size[i], 1), &work) || work > max_work) {
+  int64_t work = std::max<int64_t>(p.op == QUERN_GEMM ? p.weights.size[3] : is_conv(p.op) ? p.weights.size[1] : 1, 1);
+  const auto many = [&](int64_t times) {
+    return __builtin_mul_overflow(work, std::max<int64_t>(times, 1), &work) || work > max_work;
+  };
+  for (int i = 0; i < 3; ++i)
+    if (many(p.window.filter[i]))
+      return refuse(error, "window.filter", i, p.window.filter[i], "(for 2^62 taps of outputs) at most",
+                    max_work / (work / p.window.filter[i]));
+  for (int i = 0; i < 5; ++i)
+    if (many(size[i]))
       return fail(error, QUERN_INVALID, transposed ? "src.size" : "dst.size", size[i], max_work,
                   "the problem has more than 2^62 multiply-adds");
-    }
-  }
   return QUERN_OK;
 }
 
@@ -361,32 +419,36 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   quern_problem p;
   if (!given) return fail(error, QUERN_INVALID, "problem", 0, 0, "problem is NULL");
   if (auto s = take(given, p, "problem", error)) return s;
-  if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_REORDER)) return s;
+  if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_MIN)) return s;
   if (p.reserved) return refuse(error, "reserved", -1, p.reserved, "", 0);
   if (p.groups == 0) p.groups = 1;
   if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;
   // Rows and columns have no channels to be blocked.
-  const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : p.op == QUERN_REORDER ? QUERN_NC16HW16 : QUERN_ANY;
+  const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : is_conv(p.op) ? QUERN_ANY : QUERN_NC16HW16;
   if (auto s = check_tensor("src", p.src, p.src.type, last, error)) return s;
-  if (p.op == QUERN_REORDER) {
+  if (!has_weights(p.op)) {
     const quern_tensor none = {};
     if (memcmp(&p.weights, &none, sizeof none) != 0)
-      return fail(error, QUERN_INVALID, "weights", p.weights.type, 0, "weights is described, but a reorder has none");
-  } else if (auto s = check_tensor("weights", p.weights, p.src.type, QUERN_NHWC, error)) {
+      return fail(error, QUERN_INVALID, "weights", p.weights.type, 0, "weights is described, but %s has none",
+                  name_of(op_words, p.op));
+  } else if (auto s = check_tensor("weights", p.weights, p.src.type, is_elementwise(p.op) ? last : QUERN_NHWC, error)) {
     return s;
   }
   if (auto s = check_window(p.op, p.window, error)) return s;
   if (auto s = check_epilogue(p.epilogue, error)) return s;
   if (auto s = check_accuracy(p, error)) return s;
 
+  if (auto s = check_axes(p, error)) return s;
+
   int64_t size[5];
   if (auto s = p.op == QUERN_GEMM      ? gemm_sizes(p, size, error)
                : p.op == QUERN_REORDER ? reorder_sizes(p, size, error)
-                                       : conv_sizes(p, size, error))
+               : has_window(p.op)      ? window_sizes(p, size, error)
+                                       : element_sizes(p, size, error))
     return s;
   if (auto s = derive("dst", p.dst, p.src, size, last, error)) return s;
   if (auto s = check_strides("src", p.src, false, error)) return s;
-  if (p.op != QUERN_REORDER) {
+  if (has_weights(p.op)) {
     if (auto s = check_strides("weights", p.weights, false, error)) return s;
   }
   if (auto s = check_strides("dst", p.dst, true, error)) return s;
@@ -401,7 +463,7 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
                   "residual is described but epilogue.residual is 0, must be QUERN_RESIDUAL_BEFORE or _AFTER");
     }
   }
-  if (p.op != QUERN_REORDER) {
+  if (multiplies(p.op) || is_pooling(p.op)) {
     if (auto s = check_work(p, error)) return s;
   }
   out = p;
@@ -478,6 +540,32 @@ extern "C" quern_problem quern_reorder(quern_type type, quern_layout src, quern_
   p.weights = {};
   p.dst.layout = dst;
   set(p.src.size, n, c, 1, h, w);
+  return p;
+}
+
+extern "C" quern_problem quern_pool2d(quern_op op, quern_type type, quern_layout layout, int64_t n, int64_t c,
+                                      int64_t h, int64_t w, int64_t r, int64_t s) noexcept {
+  quern_problem p = problem_of(op, type, layout);
+  p.weights = {};
+  set(p.src.size, n, c, 1, h, w);
+  p.window.filter[1] = r, p.window.filter[2] = s;
+  return p;
+}
+
+extern "C" quern_problem quern_over_axes(quern_op op, quern_type type, quern_layout layout, int64_t n, int64_t c,
+                                         int64_t h, int64_t w, int32_t axes) noexcept {
+  quern_problem p = problem_of(op, type, layout);
+  p.weights = {};
+  p.axes = axes;
+  set(p.src.size, n, c, 1, h, w);
+  return p;
+}
+
+extern "C" quern_problem quern_elementwise(quern_op op, quern_type type, quern_layout layout, int64_t n, int64_t c,
+                                           int64_t h, int64_t w) noexcept {
+  quern_problem p = problem_of(op, type, layout);
+  set(p.src.size, n, c, 1, h, w);
+  p.weights = op == QUERN_UNARY ? quern_tensor{} : p.src;
   return p;
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "layout.h"
+#include "operators.h"
 
 namespace quern {
 
@@ -80,10 +81,14 @@ void for_each_layout(const quern_problem& p, Visit visit) {
     }
 }
 
-// The most products that one output sums up, padding included.
+// The most products, or elements, that one output sums up, padding included.
 int64_t sum_length(const quern_problem&);
 
-// 2 for each multiply-add of the direct formula whose tap does not fall on padding, as benchdnn counts.
+// 2 for each multiply-add of the direct formula whose tap does not fall on padding, as benchdnn counts; without
+// products 1 for each element that an output, or a slice, is made of.
 double direct_flops(const quern_problem&);
+
+// Of all operands.
+double bytes_moved(const quern_problem&);
 
 }  // namespace quern

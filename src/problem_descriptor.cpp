@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What a convolution's descriptor leaves unsaid, and how benchdnn understands it.
+// What a convolution's or pooling's descriptor leaves unsaid, and how benchdnn understands it.
 #include <algorithm>
 
 #include "problem_text.h"
@@ -75,7 +75,7 @@ void descriptor::copy_all(int to, int from) {
 
 int descriptor::settle(quern_op op) {
   for (key k : {IC, OC}) {
-    if (!at[k]) return k;
+    if (!at[k] && (k == IC || is_conv(op))) return k;
   }
   const bool has[3] = {any(0), any(1), any(2)};
   // h may be left out where d is all there is (a cube) or w is (one dimension).

@@ -127,7 +127,7 @@ void print_conv(line& l, const quern_problem& p) {
   l.add("mb", p.src.size[0]);
   l.add("ic", p.src.size[1]);
   add('i', &text_axis::in);
-  l.add("oc", p.dst.size[1]);
+  if (is_conv(p.op)) l.add("oc", p.dst.size[1]);
   add('o', &text_axis::out);
   add('k', &text_axis::filter);
   for (int i = 0; i < 3; ++i) {
@@ -142,6 +142,21 @@ void print_conv(line& l, const quern_problem& p) {
   for (int i = 0; i < 3; ++i) {
     if (shown[i] && axis[i].dilation != 1) l.add("d%c%lld", "dhw"[i], static_cast<long long>(axis[i].dilation - 1));
   }
+}
+
+// NxCx[Dx]HxW
+void print_sizes(line& l, const quern_tensor& t) {
+  for (int i = 0; i < 5; ++i)
+    if (i != 2 || t.size[2] != 1) l.add(i == 0 ? "" : "x", t.size[i]);
+}
+
+void print_axes(line& l, const quern_problem& p) {
+  if (!has_axes(p.op)) return;
+  l.add(" axes=");
+  for (int i = 0; i < 5; ++i)
+    if (p.axes >> i & 1) l.add("%.1s", axis_letters + i);
+  if (p.groups != 1) l.add(" groups=", p.groups);
+  if (is_norm(p.op) && p.epsilon != 1e-5f) l.add_float(" eps=", p.epsilon);
 }
 
 void print_epilogue(line& l, const quern_problem& p) {
@@ -167,25 +182,26 @@ void print(line& l, const quern_problem& p) {
   if (!gemm || !same || p.src.layout != QUERN_NCHW) l.add(" %s", name_of(layout_words, p.src.layout));
   if (!same) l.add(":%s", name_of(layout_words, p.dst.layout));
   l.add(" ");
-  if (p.op == QUERN_REORDER) {
-    for (int i = 0; i < 5; ++i) {
-      if (i != 2 || p.src.size[2] != 1) l.add(i == 0 ? "" : "x", p.src.size[i]);
-    }
+  if (has_window(p.op)) {
+    print_conv(l, p);
   } else if (gemm) {
     const bool batch = p.src.size[0] != 1;
     if (batch) l.add("", p.src.size[0]), l.add("x");
     l.add("", p.src.size[3]), l.add("x", p.src.size[4]);
     l.add(batch ? ":1x" : ":", p.weights.size[3]), l.add("x", p.weights.size[4]);
   } else {
-    print_conv(l, p);
+    print_sizes(l, p.src);
+    if (has_weights(p.op)) l.add(":"), print_sizes(l, p.weights);
   }
-  if (p.weights.layout > QUERN_NCHW) l.add(" wei=%s", name_of(layout_words, p.weights.layout));
+  print_axes(l, p);
+  if (has_weights(p.op) && p.weights.layout != (is_elementwise(p.op) ? p.src.layout : QUERN_NCHW))
+    l.add(" wei=%s", name_of(layout_words, p.weights.layout));
   print_epilogue(l, p);
   const quern_accuracy usual = p.src.type == QUERN_F64 ? QUERN_ACCURACY_F32 : QUERN_ACCURACY_F32_FAST;
   if (p.accuracy != usual) l.add(" accuracy=%s", name_of(accuracy_words, p.accuracy));
 
   bool implied = true;
-  for (int i = 0; i < 3 && !gemm && p.op != QUERN_REORDER; ++i) {
+  for (int i = 0; i < 3 && has_window(p.op); ++i) {
     implied &= implied_ends(p.op, axis_of(p, i)) == text_ends{p.window.pad_end[i], p.window.output_padding[i]};
   }
   // output_padding follows from pad_end and the sizes.

@@ -20,11 +20,28 @@ namespace {
 constexpr int64_t max_number = int64_t{1} << 56;  // no field may pass it; complete() knows the exact limits
 
 // Words after the descriptor, but those of strides.
-enum tail_word { BIAS, SCALE, RESIDUAL, ACT, ALPHA, BETA, ACCURACY, WEI, RES, PAD_END, OUTPUT_PADDING, STRIDE };
+enum tail_word {
+  BIAS,
+  SCALE,
+  RESIDUAL,
+  ACT,
+  ALPHA,
+  BETA,
+  ACCURACY,
+  WEI,
+  RES,
+  PAD_END,
+  OUTPUT_PADDING,
+  AXES,
+  GROUPS,
+  EPS,
+  STRIDE
+};
 constexpr int tail_words = STRIDE + 4;
 constexpr const char* tail_names[tail_words] = {
-    "bias", "scale",   "residual",       "act",           "alpha",         "beta",          "accuracy",     "wei",
-    "res",  "pad_end", "output_padding", stride_words[0], stride_words[1], stride_words[2], stride_words[3]};
+    "bias",     "scale", "residual",      "act",           "alpha",          "beta",
+    "accuracy", "wei",   "res",           "pad_end",       "output_padding", "axes",
+    "groups",   "eps",   stride_words[0], stride_words[1], stride_words[2],  stride_words[3]};
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -79,13 +96,18 @@ struct reader {
     return nullptr;
   }
 
+  template <size_t Size, size_t N>
+  static void add_names(char (&known)[Size], const word (&words)[N]) {
+    for (const word& i : words) {
+      const size_t length = strlen(known);
+      snprintf(known + length, Size - length, " %s", i.name);
+    }
+  }
+
   template <size_t N>
   quern_status no_such(const char* field, piece w, const word (&words)[N]) {
     char known[200] = "";
-    for (const word& i : words) {
-      const size_t length = strlen(known);
-      snprintf(known + length, sizeof known - length, " %s", i.name);
-    }
+    add_names(known, words);
     return fail_at(w.begin, field, "'%s' is no %s; known:%s", quoted(w).s, field, known);
   }
 
@@ -167,7 +189,7 @@ struct reader {
     return QUERN_OK;
   }
 
-  quern_status conv_keys() {
+  quern_status window_keys() {
     while (*at && !is_space(*at)) {
       if (*at == '_') {
         ++at;
@@ -180,11 +202,10 @@ struct reader {
       const auto* found = std::find_if(key_names, key_names + KEYS, [&](const char* k) { return w.is(k); });
       if (found == key_names + KEYS && at == descriptor_at) {
         while (*w.end && !is_space(*w.end)) ++w.end;
-        return fail_at(at, "descriptor",
-                       "'%s' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm "
-                       "reorder f32 f64 f16 bf16 "
-                       "nchw nhwc nc4hw4 nc8hw8 nc16hw16 any",
-                       quoted(w).s);
+        char known[330] = "";
+        add_names(known, op_words), add_names(known, type_words), add_names(known, layout_words);
+        return fail_at(at, "descriptor", "'%s' is no operator, type, layout or descriptor; known:%s", quoted(w).s,
+                       known);
       }
       if (found == key_names + KEYS) {
         return fail_at(
@@ -241,7 +262,7 @@ struct reader {
   }
 
   // NxCx[Dx]HxW
-  quern_status reorder_sizes() {
+  quern_status sizes(quern_tensor& t) {
     int64_t size[5];
     int count = 0;
     for (;; ++at) {
@@ -249,15 +270,28 @@ struct reader {
       if (++count == 5 || *at != 'x') break;
     }
     if (count < 4) return fail_at(at, "descriptor", "'x' and another size must follow, as in NxCx[Dx]HxW");
+    std::copy_n(size, 2, t.size);
+    t.size[2] = count == 5 ? size[2] : 1;
+    std::copy_n(size + count - 2, 2, t.size + 3);
+    return QUERN_OK;
+  }
+
+  // NxCx[Dx]HxW, and of operators with two operands another behind a colon.
+  quern_status element_sizes() {
+    if (auto s = sizes(p.src)) return s;
+    const bool two = has_weights(p.op);
+    if (two) {
+      if (*at != ':') return fail_at(at, "descriptor", "':' and the second operand's sizes must follow");
+      ++at;
+      p.weights.type = p.src.type, p.weights.layout = p.src.layout;
+      if (auto s = sizes(p.weights)) return s;
+    }
     while (*at == '_') ++at;
     if (*at == 'n') {
       if (auto s = name()) return s;
     }
-    if (*at && !is_space(*at)) return fail_at(at, "descriptor", "the descriptor must end here: NxCx[Dx]HxW");
-    std::copy_n(size, 2, p.src.size);
-    p.src.size[2] = count == 5 ? size[2] : 1;
-    std::copy_n(size + count - 2, 2, p.src.size + 3);
-    p.weights = {};
+    if (*at && !is_space(*at))
+      return fail_at(at, "descriptor", "the descriptor must end here: NxCx[Dx]HxW%s", two ? ":NxCx[Dx]HxW" : "");
     return QUERN_OK;
   }
 
@@ -292,6 +326,17 @@ struct reader {
     return QUERN_OK;
   }
 
+  quern_status axes(const char*& s, const char* field) {
+    for (; is_letter(*s); ++s) {
+      const char* letter = strchr(axis_letters, *s);
+      if (!letter) return fail_at(s, field, "'%c' is no axis; known: n c d h w", *s);
+      const int32_t bit = 1 << (letter - axis_letters);
+      if (p.axes & bit) return fail_at(s, field, "axis %c is given twice", *s);
+      p.axes |= bit;
+    }
+    return QUERN_OK;
+  }
+
   quern_status factor(const char*& s, const char* field, float& out) {
     const char* begin = s;
     if (auto status = floats(s, field, &out, 1)) return status;
@@ -307,7 +352,7 @@ struct reader {
     if (found == tail_names + tail_words) {
       return fail_at(w.begin, "words",
                      "'%s' is no word here; known: bias scale residual= act= alpha= beta= accuracy= wei= res= pad_end= "
-                     "output_padding= src_stride= wei_stride= dst_stride= res_stride=",
+                     "output_padding= axes= groups= eps= src_stride= wei_stride= dst_stride= res_stride=",
                      quoted(head).s);
     }
     const char* field = *found;
@@ -340,6 +385,12 @@ struct reader {
       case RES: return layout({s, w.end}, field, p.residual.layout);
       case ALPHA: status = factor(s, field, p.epilogue.alpha); break;
       case BETA: status = factor(s, field, p.epilogue.beta); break;
+      case AXES: status = axes(s, field); break;
+      case GROUPS:
+        status = number(s, field, p.groups);
+        if (p.groups == 0) return fail_at(equals + 1, field, "groups is 0, must be at least 1");
+        break;
+      case EPS: status = factor(s, field, p.epsilon); break;
       case PAD_END: status = numbers(s, field, p.window.pad_end, 3); break;
       case OUTPUT_PADDING: status = numbers(s, field, p.window.output_padding, 3); break;
       default: status = numbers(s, field, (p.*stride_tensors[id - STRIDE]).stride, 5);
@@ -374,23 +425,28 @@ struct reader {
     return QUERN_OK;
   }
 
-  quern_status conv_sizes() {
+  quern_status window_sizes() {
+    if (word_at[GROUPS]) return fail_at(word_at[GROUPS], "groups", "groups= is no word of %s", name_of(op_words, p.op));
+    if (is_pooling(p.op) && d.at[OC]) return fail_at(d.at[OC], "oc", "oc is no key of %s", name_of(op_words, p.op));
     if (const int missing = d.settle(p.op); missing != KEYS) {
       return fail_at(descriptor_end, key_names[missing], "%s is missing", key_names[missing]);
     }
     const bool transposed = p.op == QUERN_CONV_TRANSPOSED;
     const int64_t groups = d.value[G];
     if (groups == 0) return fail_at(d.at[G], "g", "g is 0, must be at least 1");
-    const int64_t c = d.value[IC], k = d.value[OC];
+    const int64_t c = d.value[IC], k = is_pooling(p.op) ? c : d.value[OC];
     if (c % groups || k % groups) {
       return fail_at(d.at[G], "g", "g is %lld, must divide ic = %lld and oc = %lld", static_cast<long long>(groups),
                      static_cast<long long>(c), static_cast<long long>(k));
     }
     p.groups = groups;
     p.src.size[0] = d.value[MB], p.src.size[1] = c;
-    p.weights.size[0] = transposed ? c : k, p.weights.size[1] = (transposed ? k : c) / groups;
+    if (is_conv(p.op)) p.weights.size[0] = transposed ? c : k, p.weights.size[1] = (transposed ? k : c) / groups;
+    std::copy_n(d.value + K, 3, is_conv(p.op) ? p.weights.size + 2 : p.window.filter);
     for (int i = 0; i < 3; ++i) {
-      p.src.size[2 + i] = d.value[I + i], p.weights.size[2 + i] = d.value[K + i];
+      if (is_pooling(p.op) && d.value[K + i] == 0)
+        return fail_at(d.at[K + i], key_names[K + i], "%s is 0, must be at least 1", key_names[K + i]);
+      p.src.size[2 + i] = d.value[I + i];
       p.window.stride[i] = d.value[S + i], p.window.pad_begin[i] = d.value[P + i],
       p.window.dilation[i] = d.value[D + i] + 1;
       if (d.value[S + i] == 0)
@@ -410,6 +466,9 @@ struct reader {
       const char* field;
       const char* where;
     } places[] = {{"groups", d.at[G]},
+                  {"groups", word_at[GROUPS]},
+                  {"axes", word_at[AXES]},
+                  {"epsilon", word_at[EPS]},
                   {"src.layout", layout_at},
                   {"dst.layout", layout_at},
                   {"weights.layout", word_at[WEI]},
@@ -451,14 +510,15 @@ struct reader {
     }
     descriptor_at = at = w.begin;
     if (w.size() == 0) return fail_at(at, "descriptor", "a descriptor such as ic64ih56oc64kh3ph1 must follow");
-    const bool conv = p.op == QUERN_CONV || p.op == QUERN_CONV_TRANSPOSED;
-    if (auto s = conv ? conv_keys() : p.op == QUERN_GEMM ? gemm_sizes() : reorder_sizes()) return s;
+    const bool window = has_window(p.op);
+    if (auto s = window ? window_keys() : p.op == QUERN_GEMM ? gemm_sizes() : element_sizes()) return s;
     descriptor_end = at;
+    if (!has_weights(p.op)) p.weights = {};
     for (w = next(); w.size() > 0; w = next()) {
       if (auto s = tail(w)) return s;
     }
-    if (conv) {
-      if (auto s = conv_sizes()) return s;
+    if (window) {
+      if (auto s = window_sizes()) return s;
     }
     quern_problem whole;
     quern_error why;

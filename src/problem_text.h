@@ -6,6 +6,8 @@
 #include <quern/quern.h>
 #include <stddef.h>
 
+#include "operators.h"
+
 namespace quern {
 
 struct word {
@@ -13,8 +15,32 @@ struct word {
   int32_t value;
 };
 
-inline constexpr word op_words[] = {
-    {"conv", QUERN_CONV}, {"conv_transposed", QUERN_CONV_TRANSPOSED}, {"gemm", QUERN_GEMM}, {"reorder", QUERN_REORDER}};
+inline constexpr word op_words[] = {{"conv", QUERN_CONV},
+                                    {"conv_transposed", QUERN_CONV_TRANSPOSED},
+                                    {"gemm", QUERN_GEMM},
+                                    {"reorder", QUERN_REORDER},
+                                    {"pool_max", QUERN_POOL_MAX},
+                                    {"pool_avg", QUERN_POOL_AVG},
+                                    {"pool_avg_padded", QUERN_POOL_AVG_PADDED},
+                                    {"reduce_sum", QUERN_REDUCE_SUM},
+                                    {"reduce_mean", QUERN_REDUCE_MEAN},
+                                    {"reduce_max", QUERN_REDUCE_MAX},
+                                    {"reduce_min", QUERN_REDUCE_MIN},
+                                    {"reduce_prod", QUERN_REDUCE_PROD},
+                                    {"reduce_l1", QUERN_REDUCE_L1},
+                                    {"reduce_l2", QUERN_REDUCE_L2},
+                                    {"reduce_sum_square", QUERN_REDUCE_SUM_SQUARE},
+                                    {"norm", QUERN_NORM},
+                                    {"rms_norm", QUERN_RMS_NORM},
+                                    {"softmax", QUERN_SOFTMAX},
+                                    {"log_softmax", QUERN_LOG_SOFTMAX},
+                                    {"unary", QUERN_UNARY},
+                                    {"add", QUERN_ADD},
+                                    {"sub", QUERN_SUB},
+                                    {"mul", QUERN_MUL},
+                                    {"div", QUERN_DIV},
+                                    {"max", QUERN_MAX},
+                                    {"min", QUERN_MIN}};
 inline constexpr word type_words[] = {{"f32", QUERN_F32}, {"f64", QUERN_F64}, {"f16", QUERN_F16}, {"bf16", QUERN_BF16}};
 inline constexpr word layout_words[] = {{"nchw", QUERN_NCHW},         {"nhwc", QUERN_NHWC},
                                         {"nc4hw4", QUERN_NC4HW4},     {"nc8hw8", QUERN_NC8HW8},
@@ -36,6 +62,8 @@ inline constexpr word activation_words[] = {{"identity", QUERN_IDENTITY},
                                             {"tanh", QUERN_TANH},
                                             {"gelu", QUERN_GELU},
                                             {"mish", QUERN_MISH}};
+
+inline constexpr const char* axis_letters = "ncdhw";  // of axes=, in the order of their bits
 
 // Empty for a value that has no word, which a complete problem has not.
 template <size_t N>
@@ -73,7 +101,7 @@ text_ends implied_ends(quern_op, const text_axis&);
 // The size that follows from the rest of the axis.
 int64_t out_size(quern_op, const text_axis&, const text_ends&);
 
-// Keys of a convolution's descriptor; those of an axis follow each other as d h w.
+// Keys of a convolution's or pooling's descriptor; those of an axis follow each other as d h w.
 enum key { G, MB, IC, I, OC = I + 3, O, K = O + 3, S = K + 3, P = S + 3, D = P + 3, KEYS = D + 3 };
 inline constexpr const char* key_names[KEYS] = {"g",  "mb", "ic", "id", "ih", "iw", "oc", "od", "oh", "ow", "kd",
                                                 "kh", "kw", "sd", "sh", "sw", "pd", "ph", "pw", "dd", "dh", "dw"};

@@ -50,6 +50,5 @@ void run(const job& j, const execution& e) {
 }  // namespace quern
 
 QUERN_ALGORITHM(reference, .about = "the operator's formula in float64", .drives = kind::reference,
-                .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM, QUERN_REORDER}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_REF, .on_request = true, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict, .error_bound = error_bound, .run = run)
+                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_REF, .on_request = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .run = run)

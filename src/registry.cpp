@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "registry.h"
 
-#include <algorithm>
-
 namespace quern {
 
 #define QUERN_FILE(stem, folder) \
@@ -80,6 +78,9 @@ const char* kind_name(kind k) {
     case kind::tensor: return "tensor";
     case kind::tma: return "tma";
     case kind::few_channels: return "few_channels";
+    case kind::pooling: return "pooling";
+    case kind::slices: return "slices";
+    case kind::elementwise: return "elementwise";
   }
   return "unknown";
 }
@@ -87,7 +88,7 @@ const char* kind_name(kind k) {
 size_t algorithm_count() { return sizeof algorithms_ / sizeof algorithms_[0]; }
 const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 
-bool solves(const algorithm& a, quern_op op) { return std::find(a.op, a.op + 4, op) != a.op + 4; }
+bool solves(const algorithm& a, quern_op op) { return a.op.bits == 0 || a.op.has(op); }
 
 bool pairs(const algorithm& a, const kernel& row, quern_op op) {
   return row.kind == a.drives && solves(a, op) && serves(row, a, op);

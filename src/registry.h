@@ -26,7 +26,7 @@ bool solves(const algorithm&, quern_op op);
 
 // Whether a row of the kind that `algorithm` drives serves it for the operator.
 inline bool serves(const kernel& row, const algorithm& a, quern_op op) {
-  return (row.op == 0 || row.op == op) && (!a.transforms || row.winograd);
+  return (row.op.bits == 0 || row.op.has(op)) && (!a.transforms || row.winograd);
 }
 
 // Whether `algorithm` solves `op` with `row`: same kind, and a row that serves the operator.

@@ -87,7 +87,10 @@ void fuzz_struct(const uint8_t* data, size_t bytes) {
 void fuzz_fields(const uint8_t* data, size_t bytes) {
   if (bytes < 1) return;
   quern_problem p = {};
-  switch (data[0] % 5) {
+  switch (data[0] % 8) {
+    case 5: p = quern_pool2d(QUERN_POOL_AVG, QUERN_F32, QUERN_NHWC, 2, 4, 9, 7, 3, 2); break;
+    case 6: p = quern_over_axes(QUERN_NORM, QUERN_F16, QUERN_NC8HW8, 2, 9, 3, 5, QUERN_AXIS_C | QUERN_AXIS_W); break;
+    case 7: p = quern_elementwise(QUERN_ADD, QUERN_F32, QUERN_NC4HW4, 2, 9, 3, 5); break;
     case 4: p = quern_reorder(QUERN_F32, QUERN_NHWC, QUERN_NC4HW4, 2, 9, 3, 5); break;
     case 0: p = quern_conv2d(QUERN_F32, QUERN_NHWC, 2, 4, 9, 7, 6, 3, 2); break;
     case 1:

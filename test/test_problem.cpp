@@ -142,7 +142,9 @@ TEST(problem_complete, names_field_value_and_limit) {
     edit change;
     const char *field, *text;
   } const cases[] = {
-      {[](auto& p) { p.op = 7; }, "op", "op is 7, must be at most 4"},
+      {[](auto& p) { p.op = 27; }, "op", "op is 27, must be at most 26"},
+      {[](auto& p) { p.axes = QUERN_AXIS_C; }, "axes", "axes is 2, must be at most 0"},
+      {[](auto& p) { p.epsilon = 1; }, "epsilon", "epsilon is 1, must be 0"},
       {[](auto& p) { p.reserved = 1; }, "reserved", "reserved is 1, must be 0"},
       {[](auto& p) { p.groups = -1; }, "groups", "groups is -1, must be at least 1"},
       {[](auto& p) { p.groups = 3; }, "groups", "groups is 3, must divide src.size[1] = 8"},
@@ -217,6 +219,73 @@ TEST(problem_complete, names_field_value_and_limit) {
   g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.groups = 2;
   expect_refused(g, "groups", "groups is 2, must be 1");
+}
+
+TEST(problem_complete, names_what_operators_without_products_lack) {
+  const quern_problem pool = quern_pool2d(QUERN_POOL_MAX, QUERN_F32, QUERN_NHWC, 2, 8, 14, 10, 3, 3),
+                      norm = quern_over_axes(QUERN_NORM, QUERN_F16, QUERN_NCHW, 2, 8, 14, 10, QUERN_AXIS_C),
+                      sum = quern_over_axes(QUERN_REDUCE_SUM, QUERN_F64, QUERN_NC8HW8, 2, 8, 14, 10, QUERN_AXIS_H),
+                      add = quern_elementwise(QUERN_ADD, QUERN_BF16, QUERN_NHWC, 2, 8, 14, 10);
+  const struct {
+    quern_problem p;
+    edit change;
+    const char *field, *text;
+  } cases[] = {
+      {pool, [](auto& p) { p.src.layout = QUERN_ANY; }, "src.layout", "src.layout is 6, must be at most 5"},
+      {pool, [](auto& p) { p.weights.type = QUERN_F32; }, "weights", "weights is described, but pool_max has none"},
+      {pool, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
+      {pool, [](auto& p) { p.axes = 1; }, "axes", "axes is 1, must be at most 0"},
+      {pool, [](auto& p) { p.window.filter[1] = 16; }, "window.filter[1]",
+       "dst.size[3] would be -1, must be at least 0: src.size[3] is 14, the filter with its dilation spans 16, stride "
+       "is "
+       "1, pads are 0 together"},
+      {pool, [](auto& p) { p.window.output_padding[1] = 1; }, "window.output_padding[1]",
+       "window.output_padding[1] is 1, must be at most 0"},
+      {norm, [](auto& p) { p.axes = 0; }, "axes", "axes is 0, must be at least 1"},
+      {norm, [](auto& p) { p.axes = 32; }, "axes", "axes is 32, must be at most 31"},
+      {norm, [](auto& p) { p.epsilon = -1; }, "epsilon", "epsilon is -1, must be above 0 and finite"},
+      {norm, [](auto& p) { p.epsilon = std::nanf(""); }, "epsilon", "epsilon is nan, must be above 0 and finite"},
+      {norm, [](auto& p) { p.epsilon = INFINITY; }, "epsilon", "epsilon is inf, must be above 0 and finite"},
+      {norm, [](auto& p) { p.groups = 3; }, "groups", "groups is 3, must divide src.size[1] = 8"},
+      {norm, [](auto& p) { p.axes = QUERN_AXIS_W, p.groups = 2; }, "groups",
+       "groups is 2, must be 1 where axes has no c"},
+      {norm, [](auto& p) { p.window.stride[1] = 2; }, "window.stride[1]", "window.stride[1] is 2, must be 1"},
+      {sum, [](auto& p) { p.epsilon = 1e-5f; }, "epsilon", "epsilon is 1e-05, must be 0"},
+      {sum, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
+      {sum, [](auto& p) { p.dst.size[0] = 2; }, "dst.size[1]", "dst.size[1] is 0, must be 8"},
+      {add, [](auto& p) { p.weights.size[3] = 7; }, "weights.size[3]",
+       "weights.size[3] is 7, must be 1 or src.size[3] = 14"},
+      {add, [](auto& p) { p.weights.type = QUERN_F32; }, "weights.type", "weights.type is 1, must be src.type = 4"},
+      {add, [](auto& p) { p.weights.layout = QUERN_ANY; }, "weights.layout", "weights.layout is 6, must be at most 5"},
+      {add, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
+  };
+  for (const auto& c : cases) {
+    quern_problem p = completed(c.p);
+    p = c.p;
+    c.change(p);
+    expect_refused(p, c.field, c.text);
+  }
+}
+
+TEST(problem_complete, fills_in_operators_without_products) {
+  const auto sizes = [](const quern_problem& p) { return std::vector<int64_t>(p.dst.size, p.dst.size + 5); };
+  using v = std::vector<int64_t>;
+  quern_problem p = quern_pool2d(QUERN_POOL_AVG, QUERN_F32, QUERN_NHWC, 2, 8, 14, 10, 3, 2);
+  p.window.stride[1] = p.window.stride[2] = 2, p.window.pad_begin[1] = 1;
+  EXPECT_EQ(sizes(completed(p)), (v{2, 8, 1, 7, 5}));
+  p = completed(quern_pool2d(QUERN_POOL_AVG, QUERN_F32, QUERN_NHWC, 2, 8, 14, 10, 0, 0));
+  EXPECT_EQ(sizes(p), (v{2, 8, 1, 1, 1}));
+  EXPECT_EQ(p.window.filter[1], 14);
+  p = completed(quern_over_axes(QUERN_REDUCE_MAX, QUERN_F32, QUERN_NC4HW4, 2, 9, 14, 10, QUERN_AXIS_C | QUERN_AXIS_W));
+  EXPECT_EQ(sizes(p), (v{2, 1, 1, 14, 1}));
+  EXPECT_EQ(p.dst.stride[4], 4);
+  EXPECT_EQ(p.epsilon, 0);
+  p = completed(quern_over_axes(QUERN_RMS_NORM, QUERN_F32, QUERN_NCHW, 2, 9, 14, 10, QUERN_AXIS_C));
+  EXPECT_EQ(sizes(p), (v{2, 9, 1, 14, 10}));
+  EXPECT_EQ(p.epsilon, 1e-5f);
+  p = quern_elementwise(QUERN_DIV, QUERN_F32, QUERN_NHWC, 2, 9, 14, 10);
+  p.weights.size[0] = p.weights.size[3] = p.weights.size[4] = 1;
+  EXPECT_EQ(sizes(completed(p)), (v{2, 9, 1, 14, 10}));
 }
 
 TEST(problem_complete, refuses_null) {
@@ -342,7 +411,10 @@ TEST(problem_complete, takes_broadcasts_of_what_is_only_read) {
 TEST(problem_complete, survives_hostile_numbers) {
   int accepted = 0;
   for (const quern_problem& base : {conv(), transposed(), blocked(), quern_gemm(QUERN_F64, 3, 4, 5), completed(conv()),
-                                    quern_reorder(QUERN_F32, QUERN_NCHW, QUERN_NC8HW8, 2, 9, 6, 5)}) {
+                                    quern_reorder(QUERN_F32, QUERN_NCHW, QUERN_NC8HW8, 2, 9, 6, 5),
+                                    quern_pool2d(QUERN_POOL_MAX, QUERN_F32, QUERN_NHWC, 2, 8, 14, 10, 3, 2),
+                                    quern_over_axes(QUERN_NORM, QUERN_F32, QUERN_NC8HW8, 2, 8, 4, 5, QUERN_AXIS_C),
+                                    quern_elementwise(QUERN_MUL, QUERN_F32, QUERN_NC4HW4, 2, 9, 6, 5)}) {
     for (size_t at = 8; at + 8 <= sizeof base; at += 8) {
       for (int bit = 0; bit < 64; ++bit) {
         for (int64_t off : {-1, 0, 1}) {
@@ -366,8 +438,9 @@ TEST(problem_complete, survives_hostile_numbers) {
 }
 
 double counted_flops(const quern_problem& p) {
-  const bool conv = p.op == QUERN_CONV;
-  double flops = 2.0 * static_cast<double>(p.src.size[0] * p.dst.size[1] * (p.src.size[1] / p.groups));
+  const bool conv = p.op != QUERN_CONV_TRANSPOSED;
+  const double products = quern::is_conv(p.op) ? 2.0 * static_cast<double>(p.src.size[1] / p.groups) : 1;
+  double flops = products * static_cast<double>(p.src.size[0] * p.dst.size[1]);
   for (int i = 0; i < 3; ++i) {
     int64_t taps = 0;
     const int64_t image = conv ? p.src.size[2 + i] : p.dst.size[2 + i];
@@ -410,6 +483,12 @@ TEST(problem_work, count_as_the_loops_do) {
               ASSERT_EQ(quern::direct_flops(p), counted_flops(p));
               const int64_t taps = forward ? filter : counted_taps(filter, stride, dilation);
               ASSERT_EQ(quern::sum_length(p), 3 * taps * 2);
+              if (!forward) continue;
+              quern_problem pool = quern_pool2d(QUERN_POOL_AVG, QUERN_F32, QUERN_NCHW, 2, 3, in, 5, filter, 2);
+              pool.window = p.window;
+              pool = completed(pool);
+              ASSERT_EQ(quern::direct_flops(pool), counted_flops(pool));
+              ASSERT_EQ(quern::sum_length(pool), taps * 2);
             }
           }
         }
@@ -418,6 +497,11 @@ TEST(problem_work, count_as_the_loops_do) {
   }
   EXPECT_GT(checked, 2000);
   EXPECT_EQ(quern::direct_flops(completed(quern_gemm(QUERN_F32, 3, 4, 5))), 120);
+  quern_problem norm = quern_over_axes(QUERN_NORM, QUERN_F32, QUERN_NCHW, 2, 8, 5, 7, QUERN_AXIS_C | QUERN_AXIS_H);
+  norm.groups = 2;
+  EXPECT_EQ(quern::direct_flops(completed(norm)), 2 * 8 * 5 * 7);
+  EXPECT_EQ(quern::sum_length(completed(norm)), 4 * 5);
+  EXPECT_EQ(quern::sum_length(completed(quern_elementwise(QUERN_ADD, QUERN_F32, QUERN_NCHW, 2, 8, 5, 7))), 1);
   EXPECT_EQ(quern::extent(completed(conv()).src), 2 * 8 * 14 * 10);
 }
 

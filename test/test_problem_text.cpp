@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "friends.h"
 #include "problem_text.h"
 
 namespace {
@@ -133,6 +134,28 @@ TEST(problem_parse, reads_a_reorder) {
   EXPECT_EQ(list(parsed("reorder nhwc 1x2x3x4x5").dst.size, 5), (std::vector<int64_t>{1, 2, 3, 4, 5}));
 }
 
+TEST(problem_parse, reads_operators_without_products) {
+  quern_problem p = parsed("pool_max f16 nhwc mb2ic64ih112oh56kh3sh2ph1n\"name\"");
+  EXPECT_EQ(p.op, QUERN_POOL_MAX);
+  EXPECT_EQ(p.src.type, QUERN_F16);
+  EXPECT_EQ(list(p.dst.size, 5), (std::vector<int64_t>{2, 64, 1, 56, 56}));
+  EXPECT_EQ(list(p.window.filter, 3), (std::vector<int64_t>{1, 3, 3}));
+  EXPECT_EQ(p.weights.type, 0);
+  p = parsed("norm nc8hw8 1x320x64x32 axes=whc groups=32 eps=0.001 scale bias act=silu");
+  EXPECT_EQ(p.op, QUERN_NORM);
+  EXPECT_EQ(p.axes, QUERN_AXIS_C | QUERN_AXIS_H | QUERN_AXIS_W);
+  EXPECT_EQ(p.groups, 32);
+  EXPECT_EQ(p.epsilon, 0.001f);
+  EXPECT_EQ(printed(p), "norm f32 nc8hw8 1x320x64x32 axes=chw groups=32 eps=0.001 bias scale act=silu");
+  EXPECT_EQ(list(parsed("reduce_mean 2x3x4x5x6 axes=dhw").dst.size, 5), (std::vector<int64_t>{2, 3, 1, 1, 1}));
+  p = parsed("add nhwc 1x64x3x5x7:1x64x1x1 act=relu");
+  EXPECT_EQ(list(p.weights.size, 5), (std::vector<int64_t>{1, 64, 1, 1, 1}));
+  EXPECT_EQ(p.weights.layout, QUERN_NHWC);
+  EXPECT_EQ(printed(p), "add f32 nhwc 1x64x3x5x7:1x64x1x1 act=relu");
+  EXPECT_EQ(parsed("mul nhwc 1x2x3x4:1x2x3x4 wei=nchw").weights.layout, QUERN_NCHW);
+  EXPECT_EQ(printed(parsed("unary 1x2x3x4 alpha=2")), "unary f32 nchw 1x2x3x4 alpha=2");
+}
+
 TEST(problem_parse, reads_words) {
   const quern_problem p = parsed(
       "  conv f32 nhwc:nchw ic4ih6oc4oh6kh3 bias scale residual=after act=clamp:-1.5:6 alpha=0.25 beta=-2 "
@@ -169,14 +192,34 @@ TEST(problem_parse, points_at_what_is_wrong) {
   const char* keys =
       "'kq' is no key; known: g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw n\"name\"";
   expect_refused("conv f32 ic3_ih5kq3", 17, keys);
-  expect_refused("s8 ic3ih5oc3kh3", 1,
-                 "'s8' is no operator, type or layout, nor a descriptor; known: conv conv_transposed gemm reorder f32 "
-                 "f64 f16 bf16 nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
+  expect_refused(
+      "s8 ic3ih5oc3kh3", 1,
+      "'s8' is no operator, type, layout or descriptor; known: conv conv_transposed gemm reorder pool_max "
+      "pool_avg pool_avg_padded reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_l1 reduce_l2 "
+      "reduce_sum_square norm rms_norm softmax log_softmax unary add sub mul div max min f32 f64 f16 bf16 nchw "
+      "nhwc nc4hw4 nc8hw8 nc16hw16 any");
+  expect_refused("pool_max ic3ih5oc3kh3", 16, "oc is no key of pool_max");
+  expect_refused("pool_avg ic3ih5kh0", 16, "kh is 0, must be at least 1");
+  expect_refused("pool_avg ic3ih5", 16, "kh is missing");
+  expect_refused("pool_avg g3ic3ih5kh2", 10, "groups is 3, must be 1");
+  expect_refused("pool_avg ic3ih5kh2 groups=3", 20, "groups= is no word of pool_avg");
+  expect_refused("pool_max any ic3ih5kh2", 10, "src.layout is 6, must be at most 5");
+  expect_refused("softmax 1x2x3x4", 9, "axes is 0, must be at least 1");
+  expect_refused("softmax 1x2x3x4 axes=cx", 23, "'x' is no axis; known: n c d h w");
+  expect_refused("softmax 1x2x3x4 axes=chc", 24, "axis c is given twice");
+  expect_refused("softmax 1x2x3x4 axes=c eps=1", 24, "epsilon is 1, must be 0");
+  expect_refused("norm 1x2x3x4 axes=c eps=0", 25, "eps is 0, must not be");
+  expect_refused("norm 1x2x3x4 axes=c groups=0", 28, "groups is 0, must be at least 1");
+  expect_refused("norm 1x2x3x4 axes=h groups=2", 21, "groups is 2, must be 1 where axes has no c");
+  expect_refused("add 1x2x3x4", 12, "':' and the second operand's sizes must follow");
+  expect_refused("add 1x2x3x4:1x2x2x4", 5, "weights.size[3] is 2, must be 1 or src.size[3] = 3");
+  expect_refused("unary 1x2x3x4:1x2x3x4", 14, "the descriptor must end here: NxCx[Dx]HxW");
+  expect_refused("unary 1x2x3x4 wei=nhwc", 15, "weights is described, but unary has none");
   expect_refused("reorder 1x2x3", 14, "'x' and another size must follow, as in NxCx[Dx]HxW");
   expect_refused("reorder 1x2x3x4x5x6", 18, "the descriptor must end here: NxCx[Dx]HxW");
   expect_refused("reorder ic3ih5oc3", 9, "NxCxHxW needs a whole number here");
   expect_refused("reorder 1x2x3x4 bias", 17, "epilogue.bias is 1, must be 0");
-  expect_refused("reorder 1x2x3x4 wei=nhwc", 17, "weights is described, but a reorder has none");
+  expect_refused("reorder 1x2x3x4 wei=nhwc", 17, "weights is described, but reorder has none");
   expect_refused("f32 nc4hw4 gemm 2x3:3x4", 5, "src.layout is 3, must be at most 2");
   expect_refused("gemm 2x3:3x4 residual=after res=nc8hw8", 29, "residual.layout is 4, must be at most 2");
   expect_refused("ic3ih5oc3kh3 wei=nc16hw16", 14, "weights.layout is 5, must be at most 2");
@@ -287,7 +330,9 @@ class random_problems {
   // Usually valid.
   quern_problem next() {
     quern_problem p = {};
-    switch (below(4)) {
+    switch (below(6)) {
+      case 4:
+      case 5: p = quern::test::random_friend(quern::test::random_friendly_op(random_), type(), random_); break;
       case 0: p = quern_gemm(type(), below(9), below(9), below(9)); break;
       case 3: return reorder();
       case 1:
@@ -295,13 +340,13 @@ class random_problems {
         break;
       default: p = quern_conv2d_transposed(type(), layout(), below(4), 0, below(9), below(9), 0, 1 + below(5), 1);
     }
-    if (p.op == QUERN_GEMM) {
-      p.src.size[0] = 1 + below(3);
-    } else {
-      image(p);
+    if (p.op == QUERN_GEMM) p.src.size[0] = 1 + below(3);
+    if (quern::is_conv(p.op)) image(p);
+    if (quern::multiplies(p.op)) {
+      if (below(3) == 0) p.weights.layout = static_cast<quern_layout>(QUERN_NCHW + below(2));
+      if (below(3) == 0) p.dst.layout = layout();
     }
-    if (below(3) == 0) p.weights.layout = static_cast<quern_layout>(QUERN_NCHW + below(2));
-    if (below(3) == 0) p.dst.layout = layout();
+    if (quern::is_norm(p.op) && below(2)) p.epsilon = std::abs(number()) + 1e-30f;
     epilogue(p);
     const quern_accuracy levels[] = {0, 0, QUERN_ACCURACY_EXACT, QUERN_ACCURACY_F32, QUERN_ACCURACY_F32_LOOSE};
     p.accuracy = levels[below(5)];

@@ -130,7 +130,7 @@ TEST(reorder, is_refused_what_it_has_not) {
     EXPECT_EQ(quern_problem_complete(&p, &p, &error), QUERN_INVALID);
     return std::string(error.field) + ": " + error.text;
   };
-  EXPECT_EQ(field_of([](auto& p) { p.weights = p.src; }), "weights: weights is described, but a reorder has none");
+  EXPECT_EQ(field_of([](auto& p) { p.weights = p.src; }), "weights: weights is described, but reorder has none");
   EXPECT_EQ(field_of([](auto& p) { p.epilogue.bias = 1; }), "epilogue.bias: epilogue.bias is 1, must be 0");
   EXPECT_EQ(field_of([](auto& p) { p.epilogue.activation = QUERN_RELU; }),
             "epilogue.activation: epilogue.activation is 1, must be 0");

@@ -212,8 +212,7 @@ TEST(split, tiles_in_memory_are_tiles) {
 std::vector<const algorithm*> split_algorithms(quern_op op) {
   std::vector<const algorithm*> list;
   for (size_t i = 0; i < algorithm_count(); ++i)
-    if (algorithm_at(i).drives == kind::split_f32 && std::count(algorithm_at(i).op, algorithm_at(i).op + 4, op))
-      list.push_back(&algorithm_at(i));
+    if (algorithm_at(i).drives == kind::split_f32 && algorithm_at(i).op.has(op)) list.push_back(&algorithm_at(i));
   return list;
 }
 

@@ -103,7 +103,7 @@ typedef int32_t quern_layout;
 enum {
   QUERN_NCHW = 1,    /* n c d h w, the last one densest; weights k c t r s                          */
   QUERN_NHWC = 2,    /* n d h w c; weights k t r s c                                                */
-  QUERN_NC4HW4 = 3,  /* blocks of 4 channels, n (c/4) d h w 4: src, dst and residual of convolutions */
+  QUERN_NC4HW4 = 3,  /* blocks of 4 channels, n (c/4) d h w 4: src, dst and residual, but of GEMM   */
   QUERN_NC8HW8 = 4,  /* the same with 8                                                             */
   QUERN_NC16HW16 = 5,/* and with 16                                                                 */
   QUERN_ANY = 6      /* src, dst and residual of convolutions: whichever of the above quern_plan_make
@@ -130,10 +130,36 @@ enum {
   QUERN_CONV = 1,            /* cross-correlation, as every framework's convolution                 */
   QUERN_CONV_TRANSPOSED = 2, /* the gradient of QUERN_CONV with respect to its src                  */
   QUERN_GEMM = 3,            /* dst = src x weights, row by row                                     */
-  QUERN_REORDER = 4          /* dst = src in another layout, bit for bit                            */
+  QUERN_REORDER = 4,         /* dst = src in another layout, bit for bit                            */
+  QUERN_POOL_MAX = 5,        /* the largest element under a window                                  */
+  QUERN_POOL_AVG = 6,        /* their mean; padding does not count                                  */
+  QUERN_POOL_AVG_PADDED = 7, /* their sum over the number of the filter's taps: padding counts      */
+  QUERN_REDUCE_SUM = 8,      /* of the elements along `axes`                                        */
+  QUERN_REDUCE_MEAN = 9,
+  QUERN_REDUCE_MAX = 10,
+  QUERN_REDUCE_MIN = 11,
+  QUERN_REDUCE_PROD = 12,
+  QUERN_REDUCE_L1 = 13,      /* the sum of magnitudes                                               */
+  QUERN_REDUCE_L2 = 14,      /* the root of the sum of squares                                      */
+  QUERN_REDUCE_SUM_SQUARE = 15,
+  QUERN_NORM = 16,           /* to mean 0 and variance 1 along `axes`: instance, layer, group norm  */
+  QUERN_RMS_NORM = 17,       /* to mean square 1                                                    */
+  QUERN_SOFTMAX = 18,        /* along `axes`                                                        */
+  QUERN_LOG_SOFTMAX = 19,
+  QUERN_UNARY = 20,          /* the epilogue of src itself                                          */
+  QUERN_ADD = 21,            /* src and weights, element by element                                 */
+  QUERN_SUB = 22,
+  QUERN_MUL = 23,
+  QUERN_DIV = 24,
+  QUERN_MAX = 25,
+  QUERN_MIN = 26
 };
 
-/* Three values each, for d h w.  Zero filter: taken from weights; zero stride or dilation: 1. */
+/* Axes of a tensor, as bits: 1 << i is the axis of size[i]. */
+enum { QUERN_AXIS_N = 1, QUERN_AXIS_C = 2, QUERN_AXIS_D = 4, QUERN_AXIS_H = 8, QUERN_AXIS_W = 16 };
+
+/* Three values each, for d h w.  Zero filter: taken from weights, of pooling the whole image; zero stride or
+ * dilation: 1. */
 typedef struct quern_window {
   int64_t filter[3];
   int64_t stride[3];
@@ -207,6 +233,24 @@ enum {
  *                    p = (h - 1) * stride + dilation * (r - 1) + 1 - pad_begin - pad_end + output_padding
  *   GEMM             src n 1 1 m c, weights 1 1 1 c k, dst n 1 1 m k: rows along h, columns along w
  *   REORDER          src n c d h w, dst the same; weights, window and epilogue stay zero
+ *   POOL_*           src n c d h w, dst n c o p q with p as for CONV; no weights
+ *   REDUCE_*         src n c d h w, dst the same with 1 along `axes`
+ *   NORM             dst = (src - mean) / sqrt(variance + epsilon), both of a slice: the elements along `axes`.  d h w
+ *                    is instance norm; c, or c d h w, layer norm; c d h w with groups, which cut the channels, group
+ *                    norm.  The variance is the mean of (src - mean)^2
+ *   RMS_NORM         dst = src / sqrt(mean of src^2 + epsilon), otherwise as NORM
+ *   SOFTMAX          dst = exp(src - m) / s with m the largest of the slice and s the sum of exp(src - m) over it
+ *   LOG_SOFTMAX      dst = src - m - log(s)
+ *   UNARY            dst = src
+ *   ADD ... MIN      dst = src + weights, src - weights, src * weights, src / weights, the larger, the smaller; each
+ *                    size of weights is src's, or 1: the same element all along
+ *
+ * and then the epilogue, whose output channels are those of dst: norms take their scale and bias from there.  From
+ * POOL_MAX on there is only the reference on a CPU yet (wish.algorithm "reference").  A sum over no element, and a mean,
+ * is 0, a product 1, the largest is -infinity, the smallest infinity.  A maximum or minimum with a NaN among them is
+ * NaN; which of two zeros it is, is not said.  NaN or an infinity makes a slice of NORM NaN; one of RMS_NORM becomes
+ * NaN with a NaN, and with an infinity NaN there and 0 elsewhere; one of SOFTMAX with a NaN or +infinity, or of nothing
+ * but -infinity, becomes NaN, and -infinity beside finite numbers 0.
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
@@ -228,6 +272,8 @@ typedef struct quern_problem {
   int64_t        groups; /* 0 means 1 */
   quern_epilogue epilogue;
   quern_accuracy accuracy;
+  int32_t        axes;    /* QUERN_AXIS_*: REDUCE_*, NORM, RMS_NORM, SOFTMAX, LOG_SOFTMAX; else 0     */
+  float          epsilon; /* above 0: NORM and RMS_NORM, where 0 means 1e-5; else 0                  */
   int32_t        reserved;
 } quern_problem;
 
@@ -243,6 +289,15 @@ QUERN_API quern_problem quern_conv2d_transposed(quern_type, quern_layout, int64_
 QUERN_API quern_problem quern_gemm(quern_type, int64_t m, int64_t n, int64_t k) QUERN_NOEXCEPT;
 QUERN_API quern_problem quern_reorder(quern_type, quern_layout src, quern_layout dst, int64_t n, int64_t c, int64_t h,
                                       int64_t w) QUERN_NOEXCEPT;
+/* POOL_*, with a filter of r x s; 0 x 0 is global pooling. */
+QUERN_API quern_problem quern_pool2d(quern_op, quern_type, quern_layout, int64_t n, int64_t c, int64_t h, int64_t w,
+                                     int64_t r, int64_t s) QUERN_NOEXCEPT;
+/* REDUCE_*, NORM, RMS_NORM, SOFTMAX and LOG_SOFTMAX. */
+QUERN_API quern_problem quern_over_axes(quern_op, quern_type, quern_layout, int64_t n, int64_t c, int64_t h, int64_t w,
+                                        int32_t axes) QUERN_NOEXCEPT;
+/* UNARY, and ADD to MIN, where weights are of src's layout and sizes until they are said to be others. */
+QUERN_API quern_problem quern_elementwise(quern_op, quern_type, quern_layout, int64_t n, int64_t c, int64_t h,
+                                          int64_t w) QUERN_NOEXCEPT;
 
 /* Checks every field, and fills in what was left to be derived: tensors complete with strides, window
  * and groups without zeros.  All verbs do this first.  In place is fine (out == problem). */
@@ -251,11 +306,14 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
 /* The text form: one line, benchdnn's problem language with words around it.  The verbose line, the
  * bench's input, a fuzzer's finding and a bug report are this line, and replay each other.
  *
- *   [conv|conv_transposed|gemm|reorder] [f32|f64|f16|bf16] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
+ *   [OPERATOR] [f32|f64|f16|bf16] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
  *
  *   conv nhwc g1mb1ic64ih56oc64oh56kh3ph1n"resnet50:l1_3x3" bias act=relu
  *   gemm f32 128x256:256x512
  *   reorder nchw:nc8hw8 1x64x56x56
+ *   pool_max f16 nhwc mb1ic64ih112kh3sh2ph1
+ *   norm nhwc 1x320x64x64 axes=chw groups=32 scale bias act=silu
+ *   add nchw 1x64x56x56:1x64x1x1 act=relu
  *
  * Everything but the descriptor has a default (conv, f32, nchw, no epilogue).  docs/text.md is the whole
  * grammar.  A missing w-value equals its h-value; missing groups, batch and stride mean 1, missing
@@ -436,7 +494,11 @@ typedef struct quern_candidate {
   quern_accuracy accuracy;       /* error class                                                     */
   int32_t        repeat;         /* QUERN_REPEAT_*                                                  */
   double         error_bound;    /* before the epilogue: |error| <= error_bound * sum |src| * |weights|;
-                                    of F32_FAST and F32_LOOSE: <= error_bound * max |src| * sum |weights| */
+                                    of F32_FAST and F32_LOOSE: <= error_bound * max |src| * sum |weights|.
+                                    Without products: of sums and means times that of |src|, or of its
+                                    squares; of NORM and RMS_NORM times the largest |src| of the slice over
+                                    the root; of LOG_SOFTMAX times 1 and the largest |src - m|; of the
+                                    others times |dst|                                              */
   double         flops;          /* done, padding and tails included                                */
   double         bytes;          /* that must pass between memory and the core at least             */
   double         floor_percent;  /* the machine's floor for the problem (FMA or AMX, bandwidth) over
