@@ -14,6 +14,7 @@
 #include "cuda/few_channels.h"
 #include "cuda/implicit.h"
 #include "cuda/pixels_last.h"
+#include "cuda/pooling.h"
 #include "cuda/reference.h"
 #include "cuda/tma_f32.h"
 #include "cuda/tma_half.h"
@@ -342,8 +343,8 @@ void run_tma(const kernel& row, const char* name, unsigned blocks, void** parame
       }
 }
 
-template <class T>
-void run_reference(const reference_cuda& r, int64_t all) {
+template <class T, class Problem>
+void run_reference(const Problem& r, int64_t all) {
   for (int64_t thread = 0; thread < all; ++thread)
     for (int64_t i = thread; i < r.elements; i += all) reference_output<T>(r, i);
 }
@@ -360,9 +361,20 @@ void run_few(const few_conv& a, unsigned blocks) {
 }
 
 template <class T>
+void run_pooling(const pooling& a, unsigned blocks) {
+  std::vector<float> shared(pooling_shared<T> / 4, std::numeric_limits<float>::quiet_NaN());
+  const int32_t all = static_cast<int32_t>(blocks) * pooling_threads;
+  EXPECT_LT(all - a.threads, pooling_threads);
+  for (int32_t i = 0; i < all; ++i) pool_thread<T>(a, i, shared.data() + i % pooling_threads);
+}
+
+template <class T>
 void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
-  if (row.kind == kind::reference_cuda)
+  if (row.kind == kind::reference_cuda && row.op.has(QUERN_CONV))
     run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
+  if (row.kind == kind::reference_cuda && !row.op.has(QUERN_CONV))
+    run_reference<T>(*static_cast<const reference_friend*>(parameters[0]), int64_t{blocks} * row.threads);
+  if (row.kind == kind::pooling) run_pooling<T>(*static_cast<const pooling*>(parameters[0]), blocks);
   const auto tensor = [&](const char* name, auto run) {
     if ("tensor_" + type + "_" + name + "_sm80" == row.name)
       run(*static_cast<const implicit_conv*>(parameters[0]), nullptr, blocks);

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 
+#include "friends.h"
 #include "shapes.h"
 
 namespace quern::test {
@@ -159,6 +160,40 @@ inline quern_problem random_problem(dice& d) {
     random_strides(p, d);
     if (quern_problem_complete(&p, &p, nullptr) == QUERN_OK) return p;
   }
+}
+
+// An operator without products, with any epilogue.
+inline quern_problem random_friendly(dice& d) {
+  for (;;) {
+    quern_problem p = random_friend(random_friendly_op(d.engine()), QUERN_F32, d.engine());
+    if (p.op == QUERN_REDUCE_PROD && sum_length(p) > 50) continue;  // 4^50 is a float
+    set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (p.epilogue.residual && d.one_in(2)) p.residual.layout = d.of(all_layouts);
+    if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK) continue;
+    if (extent(p.dst) > 20000 || extent(p.src) > 20000) continue;
+    if (d.one_in(3)) spread(p.src, true, d);
+    if (has_weights(p.op) && d.one_in(3)) spread(p.weights, true, d);
+    if (d.one_in(3)) spread(p.dst, false, d);
+    if (p.epilogue.residual && d.one_in(3)) spread(p.residual, true, d);
+    if (quern_problem_complete(&p, &p, nullptr) == QUERN_OK) return p;
+  }
+}
+
+// Whether it is exact on small integers in f32: no division, root or exponential.
+inline bool is_exact(const quern_problem& p) {
+  constexpr quern_op exact[] = {
+      QUERN_POOL_MAX,          QUERN_REDUCE_SUM, QUERN_REDUCE_MAX, QUERN_REDUCE_MIN, QUERN_REDUCE_L1, QUERN_UNARY,
+      QUERN_REDUCE_SUM_SQUARE, QUERN_ADD,        QUERN_SUB,        QUERN_MUL,        QUERN_MAX,       QUERN_MIN};
+  return std::find(std::begin(exact), std::end(exact), p.op) != std::end(exact);
+}
+
+// As agree(); where there is rounding, to within some units in the last place of f32, and one of a narrow type.
+inline testing::AssertionResult agree_as_friends(const quern_problem& p, const solution& want, const solution& got) {
+  if (is_exact(p)) return agree(p, want, got);
+  return agree(p, want, got, [&](float a, float b, size_t) {
+    const double most = 2 * roundoff(p.src.type) * std::abs(double(a)) + 1e-5 * (8 + std::abs(double(a)));
+    return same_value(a, b) || std::abs(double(a) - double(b)) <= most;
+  });
 }
 
 }  // namespace quern::test

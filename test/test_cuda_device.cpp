@@ -322,6 +322,23 @@ TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
   }
 }
 
+TEST_F(CudaDevice, FriendsOnTheCpu) {
+  const uint32_t first = seed();
+  const way how = on(open());
+  for (uint32_t i = 0; i < 1500; ++i) {
+    dice d(first + i);
+    const quern_problem p = of_type(random_friendly(d), d.of(gpu_types));
+    const operands in = small_integers(p, d.one_in(3) ? edge::front : edge::back, d);
+    const solution want = solve(p, in, "reference", nullptr);
+    for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
+      for (const quern_candidate& c : all_candidates(p, asked, how.device)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        ASSERT_TRUE(agree_as_friends(p, want, solve(p, in, c.algorithm, c.kernel, how)))
+            << "QUERN_TEST_SEED=" << first + i;
+      }
+  }
+}
+
 // Every row of conv_few_channels, often.
 TEST_F(CudaDevice, FewChannelsOnTheCpu) {
   const uint32_t first = seed();

@@ -28,6 +28,34 @@ inline double tensor_bytes(const geometry& g, quern_type type) {
                                                                double(g.k) * double(g.out[0] * g.out[1] * g.out[2])));
 }
 
+// Whether channels of 16 bytes lie side by side, aligned, throughout; NULL is.
+inline bool whole_channels(const void* p, const quern_tensor& t, quern_type type) {
+  const int64_t v = 16 / type_bytes(type), block = block_of(t.layout);
+  if (reinterpret_cast<uintptr_t>(p) % 16 != 0 || t.size[1] % v != 0) return false;
+  if (block == 1 ? t.stride[1] != 1 : block % v != 0 || (t.size[1] > block && t.stride[1] % v != 0)) return false;
+  for (const int i : {0, 2, 3, 4})
+    if (t.size[i] > 1 && t.stride[i] % v != 0) return false;
+  return true;
+}
+
+// Of what a kernel counts in 32 bits.
+inline refusal refuse_many(double count, const char* what) {
+  constexpr int64_t most = int64_t{1} << 30;
+  if (count <= double(most)) return {};
+  return {QUERN_REASON_SHAPE, what, int64_t(std::min(count, 1e18)), most};
+}
+
+// All operands once through memory, at the part of its rate that kernels reach.
+inline double moved_ns(const quern_problem& p, const machine& m) {
+  return bytes_moved(p) / (double(m.gpu.bandwidth) * 0.8e-9);
+}
+
+// Of a sum of so many elements in f32, over that of their magnitudes, and a division.
+inline double sum_bound(int64_t length) {
+  const double n = (double(length) + 1) * 0x1p-24;
+  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
 // dst of a phase, which has outputs, for a kernel that writes so many channels at once.
 inline gpu_output output_of(const job& j, const geometry& g, const phase& ph, const quern_args& args, int64_t chunk) {
   gpu_output out = {};

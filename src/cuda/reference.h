@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
-// One output of a convolution, transposed convolution or matrix product, summed in f64: what the GPU's
-// reference computes in each thread, written for any host too.
+// One output of an operator, summed in f64: what the GPU's reference computes in each thread, written for any host too.
 #pragma once
 
 #include <math.h>
 
+#include "boxes.h"
 #include "half.h"
 #include "layout.h"
 
 namespace quern {
 namespace {
 
-// By value in the kernel's parameters.  Strides as in geometry.h.
+// By value in the kernel's parameters, as the others are.  Strides as in geometry.h.
 struct reference_cuda {
   int64_t elements;  // of dst, counted in the order n k o p q
   int64_t c, k;      // of one group
@@ -65,6 +65,28 @@ QUERN_INLINE double reference_activation(double x, const epilogue_f32& e, double
   }
 }
 
+// What they compute, beside convolutions and GEMM.
+[[maybe_unused]] constexpr op_set without_products = {
+    QUERN_REORDER,     QUERN_POOL_MAX,    QUERN_POOL_AVG,   QUERN_POOL_AVG_PADDED,
+    QUERN_REDUCE_SUM,  QUERN_REDUCE_MEAN, QUERN_REDUCE_MAX, QUERN_REDUCE_MIN,
+    QUERN_REDUCE_PROD, QUERN_REDUCE_L1,   QUERN_REDUCE_L2,  QUERN_REDUCE_SUM_SQUARE,
+    QUERN_NORM,        QUERN_RMS_NORM,    QUERN_SOFTMAX,    QUERN_LOG_SOFTMAX,
+    QUERN_UNARY,       QUERN_ADD,         QUERN_SUB,        QUERN_MUL,
+    QUERN_DIV,         QUERN_MAX,         QUERN_MIN};
+
+// The epilogue of a finished sum; residual and dst are its own elements.
+template <class T>
+QUERN_INLINE void reference_store(const epilogue_f32& e, int64_t channel, double sum, const T* residual, T* dst) {
+  double y = static_cast<double>(e.alpha) * (e.scale ? static_cast<double>(e.scale[channel]) : 1) * sum;
+  y += e.bias ? static_cast<double>(e.bias[channel]) : -0.0;  // y - 0 keeps the sign of a zero
+  double add = 0;
+  if (e.residual != QUERN_RESIDUAL_NONE) add = static_cast<double>(e.beta) * static_cast<double>(value(*residual));
+  if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
+  y = reference_activation(y, e, e.slope ? static_cast<double>(e.slope[channel]) : 0);
+  if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
+  *dst = rounded<T>(y);
+}
+
 template <class T>
 QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
   int64_t at[3], rest = element;
@@ -92,21 +114,38 @@ QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
       }
     }
   }
-  const epilogue_f32& e = r.epilogue;
   const auto place = [&](const int64_t* stride, int64_t block) {
     return n * stride[0] + channel_offset(channel, stride[1], block) + at[0] * stride[2] + at[1] * stride[3] +
            at[2] * stride[4];
   };
-  double y = static_cast<double>(e.alpha) * (e.scale ? static_cast<double>(e.scale[channel]) : 1) * sum;
-  y += e.bias ? static_cast<double>(e.bias[channel]) : -0.0;  // y - 0 keeps the sign of a zero
-  double add = 0;
-  if (e.residual != QUERN_RESIDUAL_NONE)
-    add = static_cast<double>(e.beta) *
-          static_cast<double>(value(static_cast<const T*>(r.residual)[place(r.residual_stride, r.residual_block)]));
-  if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
-  y = reference_activation(y, e, e.slope ? static_cast<double>(e.slope[channel]) : 0);
-  if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
-  static_cast<T*>(r.dst)[place(r.dst_stride, r.dst_block)] = rounded<T>(y);
+  reference_store(r.epilogue, channel, sum,
+                  static_cast<const T*>(r.residual) + place(r.residual_stride, r.residual_block),
+                  static_cast<T*>(r.dst) + place(r.dst_stride, r.dst_block));
+}
+
+// Operators without products.
+struct reference_friend {
+  quern_problem p;
+  int64_t elements;
+  const void *src, *weights, *residual;
+  void* dst;
+  epilogue_f32 epilogue;
+};
+
+template <class T>
+QUERN_INLINE void reference_output(const reference_friend& r, int64_t element) {
+  int64_t at[5], rest = element;
+  QUERN_UNROLL
+  for (int i = 4; i >= 0; --i) at[i] = rest % r.p.dst.size[i], rest /= r.p.dst.size[i];
+  const T* const src = static_cast<const T*>(r.src);
+  T* const dst = static_cast<T*>(r.dst) + offset_of(r.p.dst, at);
+  if (r.p.op == QUERN_REORDER) {
+    *dst = src[offset_of(r.p.src, at)];
+    return;
+  }
+  const box_sum sum = is_elementwise(r.p.op) ? box_sum{} : sum_of(r.p, src, box_of(r.p, at));
+  reference_store(r.epilogue, at[1], output_of(r.p, sum, src, static_cast<const T*>(r.weights), at),
+                  static_cast<const T*>(r.residual) + offset_of(r.p.residual, at), dst);
 }
 
 }  // namespace

@@ -11,16 +11,32 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     quern::reference_output<quern::bf16>(r, i);
 }
 
+extern "C" __global__ void __launch_bounds__(256, 1)
+    reference_friend_bf16_sm75(const __grid_constant__ quern::reference_friend r) {
+  for (int64_t i = blockIdx.x * int64_t{256} + threadIdx.x; i < r.elements; i += gridDim.x * int64_t{256})
+    quern::reference_output<quern::bf16>(r, i);
+}
+
 #else
 
 #include "cuda/image.h"
 
-QUERN_KERNELS(reference_bf16_sm75, {.name = "reference_bf16_sm75",
-                                    .about = "the operator's formula, summed in float64",
-                                    .kind = kind::reference_cuda,
-                                    .type = QUERN_BF16,
-                                    .image = image,
-                                    .capability = 75,
-                                    .threads = 256})
+QUERN_KERNELS(reference_bf16_sm75,
+              {.name = "reference_bf16_sm75",
+               .about = "the operator's formula, summed in float64",
+               .kind = kind::reference_cuda,
+               .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
+               .type = QUERN_BF16,
+               .image = image,
+               .capability = 75,
+               .threads = 256},
+              {.name = "reference_friend_bf16_sm75",
+               .about = "operators without products, as the formula reads, in float64",
+               .kind = kind::reference_cuda,
+               .op = without_products,
+               .type = QUERN_BF16,
+               .image = image,
+               .capability = 75,
+               .threads = 256})
 
 #endif

@@ -22,15 +22,32 @@ blocking choose_blocks(const full_problem&, const kernel&, const machine&, uint3
 // A thread waits some 500 cycles for every product, and a multiprocessor hides that with 2048 of them.
 cost predict(const full_problem& p, const kernel&, const blocking&, const machine& m) {
   const double flops = direct_flops(p);
-  const double products_a_ns = 4e-3 * m.gpu.multiprocessors * m.gpu.clock_mhz;
-  return {5000 + flops / 2 / products_a_ns, flops};
+  // An output of a norm, or of a softmax, visits all of its slice.
+  const bool slices = has_axes(p.op) && !is_reduction(p.op);
+  const double visits = slices ? flops * double(sum_length(p)) : multiplies(p.op) ? flops / 2 : flops;
+  return {5000 + visits / (4e-3 * m.gpu.multiprocessors * m.gpu.clock_mhz), flops};
 }
 
 double error_bound(const full_problem& p) {
   return roundoff(p.src.type) + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53;
 }
 
+uint32_t blocks_for(int64_t elements, const kernel& row) {
+  return static_cast<uint32_t>(std::min<int64_t>(up(elements, row.threads), 1 << 30));
+}
+
+quern_status launch_friend(const job& j, const launching& l) {
+  reference_friend r = {};
+  r.p = j.problem;
+  r.elements = 1;
+  for (const int64_t size : r.p.dst.size) r.elements *= size;
+  r.src = l.args.src, r.weights = l.packed, r.residual = l.args.residual, r.dst = l.args.dst;
+  r.epilogue = epilogue_of(j.problem, l.args);
+  return launch_kernel(l, j.row, blocks_for(r.elements, j.row), &r);
+}
+
 quern_status launch(const job& j, const launching& l) {
+  if (!multiplies(j.problem.op)) return launch_friend(j, l);
   const geometry& g = geometry_of(j.problem);
   reference_cuda r = {};
   r.c = g.c, r.k = g.k, r.channels = g.k * g.groups;
@@ -44,14 +61,13 @@ quern_status launch(const job& j, const launching& l) {
   std::copy_n(g.stride, 3, r.stride), std::copy_n(g.dilation, 3, r.dilation), std::copy_n(g.pad, 3, r.pad);
   r.src = l.args.src, r.weights = l.packed, r.residual = l.args.residual, r.dst = l.args.dst;
   r.epilogue = epilogue_of(j.problem, l.args);
-  const int64_t blocks = std::min<int64_t>(up(r.elements, j.row.threads), 1 << 30);
-  return launch_kernel(l, j.row, static_cast<uint32_t>(blocks), &r);
+  return launch_kernel(l, j.row, blocks_for(r.elements, j.row), &r);
 }
 
 }  // namespace
 }  // namespace quern
 
 QUERN_ALGORITHM(reference_cuda, .about = "the operator's formula in float64, one thread an output",
-                .drives = kind::reference_cuda, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM},
-                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .on_request = true, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .launch = launch)
+                .drives = kind::reference_cuda, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA,
+                .on_request = true, .refuse = refuse, .choose_blocks = choose_blocks, .predict = predict,
+                .error_bound = error_bound, .launch = launch)
