@@ -67,43 +67,60 @@ struct box_sum {
   double y;  // the root of a norm; of a softmax the sum of exponentials, or its logarithm
 };
 
+// Of nothing.
+QUERN_INLINE double neutral(quern_op op) {
+  switch (op) {
+    case QUERN_POOL_MAX:
+    case QUERN_REDUCE_MAX:
+    case QUERN_SOFTMAX:
+    case QUERN_LOG_SOFTMAX: return -INFINITY;
+    case QUERN_REDUCE_MIN: return INFINITY;
+    case QUERN_REDUCE_PROD: return 1;
+    default: return 0;
+  }
+}
+
+// With another element v; in the second pass `from` is what came of the first.
+QUERN_INLINE double added(quern_op op, bool second, double sum, double v, double from) {
+  switch (op) {
+    case QUERN_SOFTMAX:
+    case QUERN_LOG_SOFTMAX: return second ? sum + exp(v - from) : larger(sum, v);
+    case QUERN_NORM: return sum + (second ? (v - from) * (v - from) : v);
+    case QUERN_POOL_MAX:
+    case QUERN_REDUCE_MAX: return larger(sum, v);
+    case QUERN_REDUCE_MIN: return smaller(sum, v);
+    case QUERN_REDUCE_PROD: return sum * v;
+    case QUERN_REDUCE_L1: return sum + fabs(v);
+    case QUERN_REDUCE_L2:
+    case QUERN_REDUCE_SUM_SQUARE:
+    case QUERN_RMS_NORM: return sum + v * v;
+    default: return sum + v;
+  }
+}
+
 template <class T>
 QUERN_INLINE box_sum sum_of(const quern_problem& p, const T* src, const box& b) {
-  const double count = static_cast<double>(b.size());
-  const auto fold = [&](double x, const auto& add) {
-    each_of(p.src, src, b, [&](double v) { x = add(x, v); });
-    return x;
-  };
-  const auto sum = [&] { return fold(0, [](double a, double v) { return a + v; }); };
-  const auto squares = [&] { return fold(0, [](double a, double v) { return a + v * v; }); };
-  const auto largest = [&] { return fold(-INFINITY, [](double a, double v) { return larger(a, v); }); };
+  const double count = static_cast<double>(b.size()), epsilon = static_cast<double>(p.epsilon);
+  const bool twice = p.op == QUERN_NORM || is_softmax(p.op);
+  double x = 0, y = neutral(p.op);
+  QUERN_ROLL
+  for (int pass = 0; pass <= twice; ++pass) {
+    if (pass == 1) x = p.op == QUERN_NORM ? y / count : y, y = 0;
+    each_of(p.src, src, b, [&](double v) { y = added(p.op, pass == 1, y, v, x); });
+  }
   switch (p.op) {
-    case QUERN_POOL_MAX:
-    case QUERN_REDUCE_MAX: return {largest(), 0};
-    case QUERN_REDUCE_MIN: return {fold(INFINITY, [](double a, double v) { return smaller(a, v); }), 0};
     case QUERN_POOL_AVG_PADDED:
-      return {sum() / (static_cast<double>(p.window.filter[0]) * static_cast<double>(p.window.filter[1]) *
-                       static_cast<double>(p.window.filter[2])),
+      return {y / (static_cast<double>(p.window.filter[0]) * static_cast<double>(p.window.filter[1]) *
+                   static_cast<double>(p.window.filter[2])),
               0};
     case QUERN_POOL_AVG:
-    case QUERN_REDUCE_MEAN: return {count == 0 ? 0 : sum() / count, 0};
-    case QUERN_REDUCE_PROD: return {fold(1, [](double a, double v) { return a * v; }), 0};
-    case QUERN_REDUCE_L1: return {fold(0, [](double a, double v) { return a + fabs(v); }), 0};
-    case QUERN_REDUCE_L2: return {sqrt(squares()), 0};
-    case QUERN_REDUCE_SUM_SQUARE: return {squares(), 0};
-    case QUERN_NORM: {
-      const double mean = sum() / count;
-      const double variance = fold(0, [=](double a, double v) { return a + (v - mean) * (v - mean); }) / count;
-      return {mean, sqrt(variance + static_cast<double>(p.epsilon))};
-    }
-    case QUERN_RMS_NORM: return {0, sqrt(squares() / count + static_cast<double>(p.epsilon))};
-    case QUERN_SOFTMAX:
-    case QUERN_LOG_SOFTMAX: {
-      const double top = largest();
-      const double all = fold(0, [=](double a, double v) { return a + exp(v - top); });
-      return {top, p.op == QUERN_SOFTMAX ? all : log(all)};
-    }
-    default: return {sum(), 0};
+    case QUERN_REDUCE_MEAN: return {count == 0 ? 0 : y / count, 0};
+    case QUERN_REDUCE_L2: return {sqrt(y), 0};
+    case QUERN_NORM: return {x, sqrt(y / count + epsilon)};
+    case QUERN_RMS_NORM: return {0, sqrt(y / count + epsilon)};
+    case QUERN_SOFTMAX: return {x, y};
+    case QUERN_LOG_SOFTMAX: return {x, log(y)};
+    default: return {y, 0};
   }
 }
 

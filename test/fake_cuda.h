@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "cuda/elementwise.h"
 #include "cuda/few_channels.h"
 #include "cuda/implicit.h"
 #include "cuda/pixels_last.h"
 #include "cuda/pooling.h"
 #include "cuda/reference.h"
+#include "cuda/slices.h"
 #include "cuda/tma_f32.h"
 #include "cuda/tma_half.h"
 #include "cuda_device.h"
@@ -369,11 +371,60 @@ void run_pooling(const pooling& a, unsigned blocks) {
 }
 
 template <class T>
+void run_elementwise(const elementwise& a, unsigned blocks) {
+  for (int32_t block = 0; block < static_cast<int32_t>(blocks); ++block) {
+    std::vector<four_floats> shared(element_shared<T> / sizeof(four_floats));
+    memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof shared[0]);
+    float* const floats = shared[0].v;
+    std::vector<element_turn<T>> threads;
+    for (int32_t i = 0; i < element_threads; ++i) {
+      if (!a.turned) {
+        combine_elements<T>(a, block * element_threads + i, floats + i);
+      } else {
+        threads.emplace_back(a, block, i, reinterpret_cast<T*>(floats));
+      }
+    }
+    for (const element_turn<T>& t : threads) t.read_tile();
+    for (size_t i = 0; i < threads.size(); ++i) threads[i].write_tile(floats + turn_shared<T> / 4 + i);
+  }
+}
+
+// Blocks one after the other, threads in turn between barriers.
+template <class T, int V>
+void run_slices(const slices& a, unsigned blocks) {
+  EXPECT_EQ(static_cast<int32_t>(blocks), up(a.slices, slice_threads / a.lanes));
+  for (int32_t block = 0; block < static_cast<int32_t>(blocks); ++block) {
+    std::vector<float> shared(slice_shared<T> / 4, std::numeric_limits<float>::quiet_NaN());
+    std::vector<slice_thread<T, V>> threads;
+    threads.reserve(slice_threads);
+    for (int i = 0; i < slice_threads; ++i) threads.emplace_back(a, block, i, shared.data());
+    const auto all = [&](auto f) {
+      for (slice_thread<T, V>& t : threads) f(t);
+    };
+    all([](auto& t) { t.load(); });
+    all([](auto& t) { t.template publish<false>(); });
+    all([](auto& t) { t.template join<false>(); });
+    all([](auto& t) { t.take_first(); });
+    if (threads[0].has_second()) {
+      all([](auto& t) { t.template publish<true>(); });
+      all([](auto& t) { t.template join<true>(); });
+      all([](auto& t) { t.take_second(); });
+    }
+    all([](auto& t) { t.finish(); });
+  }
+}
+
+template <class T>
 void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
   if (row.kind == kind::reference_cuda && row.op.has(QUERN_CONV))
     run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
   if (row.kind == kind::reference_cuda && !row.op.has(QUERN_CONV))
     run_reference<T>(*static_cast<const reference_friend*>(parameters[0]), int64_t{blocks} * row.threads);
+  if (row.kind == kind::elementwise) run_elementwise<T>(*static_cast<const elementwise*>(parameters[0]), blocks);
+  if (row.kind == kind::slices) {
+    const slices& a = *static_cast<const slices*>(parameters[0]);
+    a.wide ? run_slices<T, whole<T>>(a, blocks) : run_slices<T, 1>(a, blocks);
+  }
   if (row.kind == kind::pooling) run_pooling<T>(*static_cast<const pooling*>(parameters[0]), blocks);
   const auto tensor = [&](const char* name, auto run) {
     if ("tensor_" + type + "_" + name + "_sm80" == row.name)

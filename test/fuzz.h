@@ -166,8 +166,11 @@ inline quern_problem random_problem(dice& d) {
 inline quern_problem random_friendly(dice& d) {
   for (;;) {
     quern_problem p = random_friend(random_friendly_op(d.engine()), QUERN_F32, d.engine());
+    if (d.one_in(12))
+      p = quern_reorder(QUERN_F32, d.of(all_layouts), d.of(all_layouts), d.from(1, 3), d.from(1, 40), d.from(1, 12),
+                        d.from(1, 40));
     if (p.op == QUERN_REDUCE_PROD && sum_length(p) > 50) continue;  // 4^50 is a float
-    set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (p.op != QUERN_REORDER) set_epilogue(p, static_cast<int>(d.from(0, 419)));
     if (p.epilogue.residual && d.one_in(2)) p.residual.layout = d.of(all_layouts);
     if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK) continue;
     if (extent(p.dst) > 20000 || extent(p.src) > 20000) continue;
@@ -181,9 +184,10 @@ inline quern_problem random_friendly(dice& d) {
 
 // Whether it is exact on small integers in f32: no division, root or exponential.
 inline bool is_exact(const quern_problem& p) {
-  constexpr quern_op exact[] = {
-      QUERN_POOL_MAX,          QUERN_REDUCE_SUM, QUERN_REDUCE_MAX, QUERN_REDUCE_MIN, QUERN_REDUCE_L1, QUERN_UNARY,
-      QUERN_REDUCE_SUM_SQUARE, QUERN_ADD,        QUERN_SUB,        QUERN_MUL,        QUERN_MAX,       QUERN_MIN};
+  constexpr quern_op exact[] = {QUERN_REORDER,    QUERN_POOL_MAX,  QUERN_REDUCE_SUM, QUERN_REDUCE_MAX,
+                                QUERN_REDUCE_MIN, QUERN_REDUCE_L1, QUERN_UNARY,      QUERN_REDUCE_SUM_SQUARE,
+                                QUERN_ADD,        QUERN_SUB,       QUERN_MUL,        QUERN_MAX,
+                                QUERN_MIN};
   return std::find(std::begin(exact), std::end(exact), p.op) != std::end(exact);
 }
 

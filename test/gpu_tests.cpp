@@ -149,6 +149,46 @@ TEST_F(Gpu, FewChannels) {
   }
 }
 
+// Operators without products; and slices and planes larger than those of random problems.
+TEST_F(Gpu, Friends) {
+  const char* given = getenv("QUERN_TEST_COUNT");
+  const uint32_t first = seed(), count = given ? static_cast<uint32_t>(strtoul(given, nullptr, 10)) : 400;
+  const auto agree_all = [&](const quern_problem& p, const operands& in, bool graph) {
+    const solution want = solve(p, in, "reference", nullptr);
+    for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
+      for (const quern_candidate& c : usable(p, asked)) {
+        // A thread of the reference visits all of its slice: not of long ones.
+        if (asked && sum_length(p) > 1000) continue;
+        if (auto same = agree_as_friends(p, want, solve_there(p, in, c, graph)); !same) return same;
+      }
+    return testing::AssertionSuccess();
+  };
+  for (uint32_t i = 0; i < count; ++i) {
+    dice d(first + i);
+    const quern_problem p = of_type(random_friendly(d), d.of(gpu_types));
+    ASSERT_TRUE(agree_all(p, small_integers(p, edge::back, d), d.one_in(8))) << "QUERN_TEST_SEED=" << first + i;
+  }
+  for (const char* line :
+       {"pool_max nhwc mb2ic64ih56kh3sh2ph1", "pool_avg nchw ic24ih40kh5ph2", "pool_avg nhwc ic512ih7kh7",
+        "softmax nchw 3x5000x1x2 axes=c", "softmax nhwc 4x2000x1x3 axes=c",
+        "log_softmax nhwc 2x12000x1x1 axes=c act=silu", "norm nchw 2x9x60x60 axes=hw scale bias act=relu",
+        "norm nhwc 2x64x30x30 axes=hw bias", "norm nhwc 2x64x30x30 axes=chw groups=8 scale bias act=silu",
+        "norm nhwc 1x768x1x50 axes=c scale bias", "rms_norm nhwc 1x4096x1x20 axes=c scale",
+        "reduce_sum nchw 3x70x30x30 axes=chw", "reduce_mean nhwc 2x96x28x28 axes=hw",
+        "reduce_l2 nchw 2x3x100x100 axes=hw", "reorder nchw:nhwc 2x100x40x40", "reorder nc8hw8:nchw 1x50x20x33",
+        "unary nhwc 2x64x40x40 act=gelu", "add nhwc:nchw 2x50x20x20:1x50x1x1 wei=nchw act=relu",
+        "mul nchw 2x64x40x40:2x64x40x40 residual=after"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+    for (const quern_type type : gpu_types) {
+      const quern_problem q = completed(of_type(p, type));
+      dice d(3);
+      ASSERT_TRUE(agree_all(q, small_integers(q, edge::back, d), false)) << line;
+    }
+  }
+}
+
 // Random numbers and every activation: the bits of the CPU's kernels, or close to them.
 TEST_F(Gpu, BitsOfTheCpu) {
   if (!can_run(QUERN_ISA_AVX2)) GTEST_SKIP() << "no kernel of this CPU to compare with";

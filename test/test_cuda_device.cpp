@@ -322,9 +322,15 @@ TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
   }
 }
 
+// Operators without products: those that round, and every row of their kernels.
 TEST_F(CudaDevice, FriendsOnTheCpu) {
   const uint32_t first = seed();
   const way how = on(open());
+  std::set<std::string> left;
+  for (size_t i = 0; i < kernel_count(); ++i)
+    for (const kind k : {kind::pooling, kind::slices, kind::elementwise})
+      if (kernel_at(i).kind == k) left.insert(kernel_at(i).name);
+  EXPECT_FALSE(left.empty());
   for (uint32_t i = 0; i < 1500; ++i) {
     dice d(first + i);
     const quern_problem p = of_type(random_friendly(d), d.of(gpu_types));
@@ -333,10 +339,51 @@ TEST_F(CudaDevice, FriendsOnTheCpu) {
     for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
       for (const quern_candidate& c : all_candidates(p, asked, how.device)) {
         if (c.verdict > QUERN_USABLE) continue;
+        left.erase(c.kernel);
         ASSERT_TRUE(agree_as_friends(p, want, solve(p, in, c.algorithm, c.kernel, how)))
             << "QUERN_TEST_SEED=" << first + i;
       }
   }
+  EXPECT_TRUE(left.empty()) << *left.begin() << " takes none of these problems";
+}
+
+// One slice of random numbers, around zero and far from it: what error_bound of quern.h says of each operator.
+TEST_F(CudaDevice, SlicesStayWithinTheirBounds) {
+  const way how = on(open());
+  for (quern_op op = QUERN_REDUCE_SUM; op <= QUERN_LOG_SOFTMAX; ++op)
+    for (const int64_t length : {7, 100, 1000, 5000, 9000})
+      for (const float middle : {0.0f, 1000.0f}) {
+        if (op == QUERN_REDUCE_PROD && length > 100) continue;
+        quern_problem p = quern_over_axes(op, QUERN_F32, QUERN_NCHW, 1, 1, 1, length, QUERN_AXIS_W);
+        p = completed(p);
+        dice d(static_cast<uint32_t>(length));
+        std::normal_distribution<float> normal(op == QUERN_REDUCE_PROD ? 1.0f : middle);
+        const operands in(
+            p, edge::back, [&] { return normal(d.engine()); }, [] { return 0.0f; });
+        double sum = 0, squares = 0, largest = 0, top = -1e30, apart = 0, variance = 0;
+        for (const float f : in.src) {
+          const double x = static_cast<double>(f);
+          sum += std::abs(x), squares += x * x, largest = std::max(largest, std::abs(x)), top = std::max(top, x);
+        }
+        const double n = static_cast<double>(length), mean = middle == 0 ? 0 : sum / n;  // near enough
+        for (const float f : in.src)
+          variance += (static_cast<double>(f) - mean) * (static_cast<double>(f) - mean) / n,
+              apart = std::max(apart, top - static_cast<double>(f));
+        const solution want = solve(p, in, "reference", nullptr), got = solve(p, in, "slices_cuda", nullptr, how);
+        ASSERT_EQ(got.failure, "");
+        for (size_t i = 0; i < want.dst.size(); ++i) {
+          const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
+          const double scale = op == QUERN_REDUCE_SUM || op == QUERN_REDUCE_L1 ? sum
+                               : op == QUERN_REDUCE_MEAN                       ? sum / n
+                               : op == QUERN_REDUCE_SUM_SQUARE                 ? squares
+                               : op == QUERN_NORM                              ? largest / std::sqrt(variance)
+                               : op == QUERN_RMS_NORM                          ? largest / std::sqrt(squares / n)
+                               : op == QUERN_LOG_SOFTMAX                       ? 1 + apart
+                                                                               : std::abs(must);
+          ASSERT_LE(std::abs(is - must), got.plan.error_bound * scale + 0x1p-23 * std::abs(must) + 0x1p-126)
+              << text(p) << " around " << middle << " at " << i;
+        }
+      }
 }
 
 // Every row of conv_few_channels, often.

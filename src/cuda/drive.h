@@ -3,6 +3,7 @@
 // What the drivers of a GPU's kernels share on this side.
 #pragma once
 
+#include "cuda/dims.h"
 #include "cuda/output.h"
 #include "cuda_device.h"
 #include "driver.h"
@@ -35,6 +36,39 @@ inline bool whole_channels(const void* p, const quern_tensor& t, quern_type type
   if (block == 1 ? t.stride[1] != 1 : block % v != 0 || (t.size[1] > block && t.stride[1] % v != 0)) return false;
   for (const int i : {0, 2, 3, 4})
     if (t.size[i] > 1 && t.stride[i] % v != 0) return false;
+  return true;
+}
+
+// Another axis, where it has more steps than one.
+inline void add_axis(dims& d, const dim& axis) {
+  if (axis.count != 1) d.axis[d.used++] = axis;
+}
+
+// By their distance in one tensor, densest first; those that follow each other in all are one.  `channels`: where
+// channels are told apart.  Returns how many are left.
+inline int32_t join_axes(dim* axis, int32_t count, bool channels, int64_t dim::*by) {
+  std::sort(axis, axis + count, [=](const dim& a, const dim& b) { return a.*by < b.*by; });
+  int32_t used = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    const dim next = axis[i];
+    dim* const before = axis + used - 1;
+    const auto follows = [&](auto stride) { return next.*stride == before->count * before->*stride; };
+    if (used > 0 && follows(&dim::src) && follows(&dim::dst) && follows(&dim::residual) && follows(&dim::weights) &&
+        (!channels || follows(&dim::channel))) {
+      before->count *= next.count;
+    } else {
+      axis[used++] = next;
+    }
+  }
+  if (used == 0) axis[0] = {1, 0, 1, 1, 1, 1};  // for who looks at the densest
+  return used;
+}
+
+// Whether chunks of v elements are aligned: `first`: they lie along the densest axis.
+inline bool in_wholes(const dims& d, int64_t dim::*stride, const void* memory, int64_t v, bool first) {
+  if (reinterpret_cast<uintptr_t>(memory) % 16 != 0) return false;
+  for (int32_t i = 0; i < d.used; ++i)
+    if (first && i == 0 ? d.axis[0].*stride != 1 : d.axis[i].*stride % v != 0) return false;
   return true;
 }
 

@@ -44,7 +44,8 @@ quern_status launch(const job& j, const launching& l) {
             (!a.epilogue.residual || whole_channels(a.residual, p.residual, j.row.type));
   a.largest = p.op == QUERN_POOL_MAX;
   const int64_t chunk = a.whole ? 16 / type_bytes(j.row.type) : 1, channels = p.dst.size[1];
-  const int64_t side = p.dst.layout == QUERN_NHWC ? channels : block_of(p.dst.layout);
+  const bool beside = block_of(p.dst.layout) == 1 && (a.whole || p.dst.layout == QUERN_NHWC);
+  const int64_t side = beside ? channels : block_of(p.dst.layout);
   a.inner = int32_t(side / chunk), a.channels = int32_t(channels);
   int64_t threads = p.dst.size[0] * up(channels, side) * a.inner;
   double taps = 1;

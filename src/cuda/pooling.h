@@ -90,8 +90,13 @@ QUERN_INLINE void pool(const pooling& a, int32_t index, float* shared) {
   const auto place = [&](const int64_t* stride, int64_t side) {
     return n * stride[0] + channel_offset(channel, stride[1], side) + o * stride[2] + p * stride[3] + q * stride[4];
   };
-  write(a.epilogue, channel, 1, y, static_cast<const T*>(a.residual) + place(a.residual_stride, a.residual_block),
-        static_cast<T*>(a.dst) + place(a.dst_stride, a.dst_block), shared, pooling_threads);
+  const several_output<T> to = {channel,
+                                1,
+                                static_cast<const T*>(a.residual) + place(a.residual_stride, a.residual_block),
+                                static_cast<T*>(a.dst) + place(a.dst_stride, a.dst_block),
+                                at_once,
+                                at_once};
+  write(a.epilogue, to, y, shared, pooling_threads);
 }
 
 template <class T>

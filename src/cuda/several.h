@@ -47,32 +47,66 @@ struct several<T, 1> {
   QUERN_INLINE static several of(const float (&x)[1]) { return {rounded<T>(x[0])}; }
 };
 
+// A step between elements: none, as they are read and written at once.
+inline constexpr int64_t at_once = -1;
+
+// One by one where there is a step.
 template <int V, class T>
-QUERN_INLINE several<T, V> read(const T* p) {
+QUERN_INLINE several<T, V> read(const T* p, int64_t step = at_once) {
+  if (V > 1 && step != at_once) {
+    float x[V];
+    QUERN_UNROLL
+    for (int i = 0; i < V; ++i) x[i] = value(p[i * step]);
+    return several<T, V>::of(x);
+  }
   return *reinterpret_cast<const several<T, V>*>(p);
 }
-
-// dst = epilogue(y), of channels `channel`, channel + step, ...  `shared` is the thread's: 2 V floats, `apart` from
-// each other, for activations that are not worth V copies of their code.
 template <class T, int V>
-QUERN_INLINE void write(const epilogue_f32& e, int32_t channel, int32_t step, float (&y)[V], const T* residual, T* dst,
-                        float* shared, int32_t apart) {
-  several<T, V> r = {};
-  if (e.residual) r = read<V>(residual);
-  if (only_clamps(e)) {
+QUERN_INLINE void put(T* p, const float (&x)[V], int64_t step) {
+  if (V > 1 && step != at_once) {
     QUERN_UNROLL
-    for (int i = 0; i < V; ++i) y[i] = finished<true>(e, channel_of(e, channel + i * step), y[i], r.at(i));
-  } else {
-    QUERN_UNROLL
-    for (int i = 0; i < V; ++i) shared[i * apart] = y[i], shared[(V + i) * apart] = r.at(i);
-    QUERN_ROLL
-    for (int i = 0; i < V; ++i)
-      shared[i * apart] =
-          finished<false>(e, channel_of(e, channel + i * step), shared[i * apart], shared[(V + i) * apart]);
-    QUERN_UNROLL
-    for (int i = 0; i < V; ++i) y[i] = shared[i * apart];
+    for (int i = 0; i < V; ++i) p[i * step] = rounded<T>(x[i]);
+    return;
   }
-  *reinterpret_cast<several<T, V>*>(dst) = several<T, V>::of(y);
+  *reinterpret_cast<several<T, V>*>(p) = several<T, V>::of(x);
+}
+
+// Where results go: one of `channel`, those behind it `channel_step` further on each; steps as read() has them.
+template <class T>
+struct several_output {
+  int32_t channel, channel_step;
+  const T* residual;
+  T* dst;
+  int64_t residual_step, dst_step;
+};
+
+// dst = epilogue(y), where only_clamps() holds.
+template <class T, int V>
+QUERN_INLINE void write_clamped(const epilogue_f32& e, const several_output<T>& to, float (&y)[V]) {
+  several<T, V> r = {};
+  if (e.residual) r = read<V>(to.residual, to.residual_step);
+  QUERN_UNROLL
+  for (int i = 0; i < V; ++i) y[i] = finished<true>(e, channel_of(e, to.channel + i * to.channel_step), y[i], r.at(i));
+  put(to.dst, y, to.dst_step);
+}
+
+// And with any epilogue.  `shared` is the thread's: 2 V floats, `apart` from each other, for activations that are not
+// worth V copies of their code.
+template <class T, int V>
+QUERN_INLINE void write(const epilogue_f32& e, const several_output<T>& to, float (&y)[V], float* shared,
+                        int32_t apart) {
+  if (only_clamps(e)) return write_clamped(e, to, y);
+  several<T, V> r = {};
+  if (e.residual) r = read<V>(to.residual, to.residual_step);
+  QUERN_UNROLL
+  for (int i = 0; i < V; ++i) shared[i * apart] = y[i], shared[(V + i) * apart] = r.at(i);
+  QUERN_ROLL
+  for (int i = 0; i < V; ++i)
+    shared[i * apart] =
+        finished<false>(e, channel_of(e, to.channel + i * to.channel_step), shared[i * apart], shared[(V + i) * apart]);
+  QUERN_UNROLL
+  for (int i = 0; i < V; ++i) y[i] = shared[i * apart];
+  put(to.dst, y, to.dst_step);
 }
 
 }  // namespace

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+//
+// Elements of several tensors that belong together, counted along axes of which neighbours that lie alike are one.
+#pragma once
+
+#include "kernel.h"
+
+namespace quern {
+namespace {
+
+// One axis, densest first: so many steps, and how far each goes.
+struct dim {
+  int32_t count, channel;
+  int64_t src, dst, residual, weights;
+};
+
+// Where an element is in each of them.
+struct dim_place {
+  int64_t src = 0, dst = 0, residual = 0, weights = 0;
+  int32_t channel = 0;
+};
+
+struct dims {
+  int32_t used;
+  dim axis[6];
+
+  // Element number i, counted along the axes from First on, or the first of chunk i of `chunk` elements along the
+  // densest.
+  template <int First = 0>
+  QUERN_INLINE dim_place at(int32_t i, int32_t chunk) const {
+    dim_place p;
+    QUERN_UNROLL
+    for (int k = First; k < 6; ++k) {
+      if (k >= used) break;
+      const int32_t count = k == First ? axis[k].count / chunk : axis[k].count;
+      const int32_t rest = k + 1 < used ? i / count : 0, step = (i - rest * count) * (k == First ? chunk : 1);
+      p.src += step * axis[k].src, p.dst += step * axis[k].dst;
+      p.residual += step * axis[k].residual, p.weights += step * axis[k].weights;
+      p.channel += step * axis[k].channel;
+      i = rest;
+    }
+    return p;
+  }
+};
+
+}  // namespace
+}  // namespace quern

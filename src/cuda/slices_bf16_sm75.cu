@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+//
+// Reductions, norms and softmax along any axes.
+#include "cuda/slices.h"
+
+#ifdef __CUDACC__
+
+QUERN_SLICES(slices_bf16_sm75, quern::bf16)
+
+#else
+
+#include "cuda/image.h"
+
+QUERN_KERNELS(slices_bf16_sm75, {.name = "slices_bf16_sm75",
+                                .about = "reductions, norms and softmax, a warp, a block or eight threads a slice",
+                                .kind = kind::slices,
+                                .type = QUERN_BF16,
+                                .image = image,
+                                .capability = 75,
+                                .threads = slice_threads,
+                                .shared_bytes = slice_shared<bf16>})
+
+#endif
