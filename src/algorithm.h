@@ -46,6 +46,7 @@ struct execution {
 // Functions in a GPU's context: the row's, and algorithm.prepare.
 struct loaded_kernel {
   void *function, *prepare;
+  bool early;  // of the row, where its code is for capability 9.0
 };
 
 struct launching {

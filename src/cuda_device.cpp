@@ -161,7 +161,15 @@ quern_status load_kernel(const quern_device& device, const algorithm& a, const k
   }
   if (a.prepare)
     if (const quern_status s = load_function(driver, module, a.prepare, 0, loaded.prepare, error)) return s;
-  return load_function(driver, module, row.name, row.shared_bytes, loaded.function, error);
+  if (const quern_status s = load_function(driver, module, row.name, row.shared_bytes, loaded.function, error))
+    return s;
+  // Code for less has no instruction to wait for what precedes it.
+  int version = 0;
+  if (row.early)
+    if (const int code = driver.function_attribute(&version, cuda_function_ptx_version, loaded.function))
+      return driver_fails(driver, code, "cuFuncGetAttribute", error);
+  loaded.early = version >= 90;
+  return QUERN_OK;
 }
 
 quern_status encode_im2col(const launching& l, void* map, const im2col_map& m) {
@@ -182,7 +190,7 @@ quern_status encode_tiled(const launching& l, void* map, const tiled_map& m) {
 quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters) {
   cuda_launch_attribute attributes[2] = {};
   unsigned count = 0;
-  if (row.early) attributes[count++] = {cuda_launch_early, {1}};
+  if (l.loaded.early) attributes[count++] = {cuda_launch_early, {1}};
   if (row.cluster > 1) attributes[count++] = {cuda_launch_cluster, {row.cluster, 1, 1}};
   return launch_function(
       l, l.loaded.function,

@@ -57,6 +57,7 @@ enum {
   cuda_capability_minor = 76,
   cuda_shared_bytes = 97,          // that a block can ask for
   cuda_function_local_bytes = 3,   // of a thread
+  cuda_function_ptx_version = 5,   // the capability that it was compiled for, 10 * major + minor
   cuda_function_shared_bytes = 8,  // dynamic ones that it may be launched with
 };
 // CUlaunchAttributeID.

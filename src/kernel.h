@@ -385,6 +385,7 @@ struct dot_f32 {
 //   implicit_f32      cuda/implicit.h; tensor too
 //   tma               cuda/tma.h
 //   few_channels      cuda/few_channels.h
+//   first_layer       cuda/first_layer.h
 //   pooling           cuda/pooling.h
 //   slices            cuda/slices.h
 //   elementwise       cuda/elementwise.h
@@ -418,6 +419,7 @@ enum class kind : uint8_t {
   tensor,
   tma,
   few_channels,
+  first_layer,
   pooling,
   slices,
   elementwise
@@ -470,7 +472,7 @@ struct kernel {
   uint32_t threads = 0;           // of a block
   uint32_t shared_bytes = 0;      // dynamic shared memory of a block
   uint32_t cluster = 1;           // blocks that share a tile, each a part of its sums
-  bool early = false;             // starts before what precedes it on the stream has ended, and waits for that itself
+  bool early = false;             // starts before what precedes it has ended, and waits for that, as code for 9.0
   index_scheme index = index_scheme::increments;
 };
 

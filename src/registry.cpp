@@ -78,6 +78,7 @@ const char* kind_name(kind k) {
     case kind::tensor: return "tensor";
     case kind::tma: return "tma";
     case kind::few_channels: return "few_channels";
+    case kind::first_layer: return "first_layer";
     case kind::pooling: return "pooling";
     case kind::slices: return "slices";
     case kind::elementwise: return "elementwise";

@@ -13,6 +13,7 @@
 
 #include "cuda/elementwise.h"
 #include "cuda/few_channels.h"
+#include "cuda/first_layer.h"
 #include "cuda/implicit.h"
 #include "cuda/pixels_last.h"
 #include "cuda/pooling.h"
@@ -31,6 +32,8 @@ struct fake_gpu {
   void* stream = nullptr;  // of the last launch
   void* context = nullptr;
   unsigned blocks = 0, threads = 0, shared_bytes = 0;
+  int ptx_version = 90;  // that all code was compiled from
+  bool early = false;    // whether the last launch may start before what precedes it has ended
 };
 
 inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on
@@ -362,6 +365,86 @@ void run_few(const few_conv& a, unsigned blocks) {
   }
 }
 
+// A step of a warp: operands and sums of lanes as the instructions 16 x 8 x 16 and, of f32, 16 x 8 x 8 have them.
+template <class Tile>
+void multiply_units(const Tile* lane, float (*sum)[Tile::tiles][8], int32_t step) {
+  uint32_t x[32][2][4];
+  for (int i = 0; i < 32; ++i) lane[i].load_pixels(x[i], step);
+  for (int j = 0; j < Tile::fours; ++j) {
+    four_words w[32];
+    for (int i = 0; i < 32; ++i) w[i] = lane[i].load_weights_of(step, j);
+    for (int own = 0; own < 32; ++own)
+      for (int e = 0; e < (Tile::halves ? 16 : 8); ++e) {
+        const int row = own / 4 + e / 2 % 2 * 8, column = own % 4 * 2 + e % 2, tile = e / 8;
+        float& to = sum[own][Tile::halves ? 2 * j + tile : j][e % 8];
+        for (int unit = 0; unit < first_units; ++unit) {
+          const uint32_t a = x[row % 8 * 4 + unit % 4][e / 4 % 2][row / 8 + unit / 4 * 2];
+          const uint32_t* const b = w[column * 4 + unit % 4].v + unit / 4;
+          if constexpr (Tile::halves) {
+            using T = typename Tile::element;
+            for (int half = 0; half < 2; ++half)
+              to += value(T{static_cast<uint16_t>(a >> 16 * half)}) *
+                    value(T{static_cast<uint16_t>(b[2 * tile] >> 16 * half)});
+          } else {
+            const tf32_pair p = split_tf32(float_of(a));
+            const float high = float_of(b[0]), low = float_of(b[2]);
+            to += p.low * high + p.high * low + p.high * high;
+          }
+        }
+      }
+  }
+}
+
+template <class Tile>
+void run_first(const first_conv& a, unsigned blocks) {
+  EXPECT_LE(a.words * 4, Tile::shared_bytes);
+  for (unsigned block = 0; block < blocks; ++block) {
+    std::vector<four_words> shared(static_cast<size_t>(a.words / 4));
+    memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof shared[0]);
+    std::vector<Tile> threads;
+    const int32_t first = static_cast<int32_t>(block);
+    for (int i = 0; i < Tile::threads; ++i) threads.emplace_back(a, shared[0].v, first, i);
+    const auto each = [&](auto f) {
+      for (Tile& t : threads) f(t);
+    };
+    each([](const Tile& t) { t.make_tables(); });
+    each([](const Tile& t) { t.load_weights(); });
+    each([](const Tile& t) { t.load_channels(); });
+    for (int32_t item = first; item < a.tiles * a.chunks; item += static_cast<int32_t>(blocks)) {
+      EXPECT_EQ(item % a.chunks, first % a.chunks) << "a block keeps its panels";
+      const auto at = threads[0].place_of(item);
+      each([&](const Tile& t) { t.request(at); });
+      each([&](const Tile& t) { t.arrange(at); });
+      each([&](Tile& t) { t.strip = t.panel = 0; });
+      for (int warp = 0; warp < Tile::warps; ++warp) {
+        Tile* const lane = &threads[static_cast<size_t>(32 * warp)];
+        const auto all = [&](auto f) {
+          for (int i = 0; i < 32; ++i) f(lane[i], i);
+        };
+        for (int32_t further = warp;; further = Tile::warps) {
+          bool more = false;
+          all([&](Tile& t, int) { more = t.begin(further); });
+          if (!more) break;
+          float sum[32][Tile::tiles][8] = {};
+          for (int32_t step = 0; step < a.steps; ++step) multiply_units(lane, sum, step);
+          if (lane->whole_chunks()) {
+            const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+            all([&](const Tile& t, int i) {
+              residual ? t.template write_chunks<true>(at, sum[i]) : t.template write_chunks<false>(at, sum[i]);
+            });
+            continue;
+          }
+          for (int i = 0; i < 4 * Tile::groups; ++i) {
+            all([&](const Tile& t, int) { t.find_places(at, i / Tile::groups); });
+            all([&](const Tile& t, int own) { t.stage_out(sum[own], i / Tile::groups, i % Tile::groups); });
+            all([&](const Tile& t, int) { t.finish(i % Tile::groups); });
+          }
+        }
+      }
+    }
+  }
+}
+
 template <class T>
 void run_pooling(const pooling& a, unsigned blocks) {
   std::vector<float> shared(pooling_shared<T> / 4, std::numeric_limits<float>::quiet_NaN());
@@ -477,6 +560,15 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
 }
 
 inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
+  const auto first = [&](const char* name, auto run) {
+    if (std::string("first_") + name + "_sm80" == row.name) run(*static_cast<const first_conv*>(parameters[0]), blocks);
+  };
+  first("f16_64", run_first<first_f16_64>);
+  first("f16_32", run_first<first_f16_32>);
+  first("bf16_64", run_first<first_bf16_64>);
+  first("bf16_32", run_first<first_bf16_32>);
+  first("f32_64", run_first<first_f32_64>);
+  first("f32_32", run_first<first_f32_32>);
   if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);
   if (row.type == QUERN_BF16) return run_of_type<bf16>(row, "bf16", blocks, parameters);
   run_of_type<float>(row, "f32", blocks, parameters);
@@ -561,7 +653,11 @@ inline cuda_driver fake_driver() {
       if (kernel_at(i).image == module) return *function = pixels_last_of(kernel_at(i).type), 0;
     return 500;  // CUDA_ERROR_NOT_FOUND
   };
-  d.function_attribute = [](int* value, int, void*) { return ++fake->others, *value = 0, 0; };
+  d.function_attribute = [](int* value, int attribute, void*) {
+    ++fake->others;
+    *value = attribute == cuda_function_ptx_version ? fake->ptx_version : 0;
+    return 0;
+  };
   d.set_function_attribute = [](void*, int, int) { return ++fake->others, 0; };
   d.encode_im2col = [](void* map, int, uint32_t rank, void* src, const uint64_t* size, const uint64_t* stride,
                        const int* lower, const int* upper, uint32_t channels, uint32_t pixels, const uint32_t* step,
@@ -596,8 +692,11 @@ inline cuda_driver fake_driver() {
     if (how->blocks[1] != 1 || how->blocks[2] != 1 || how->threads[1] != 1 || how->threads[2] != 1 || extra || x == 0)
       return 1;
     unsigned cluster = 1;
-    for (unsigned i = 0; i < how->attribute_count; ++i)
+    fake->early = false;
+    for (unsigned i = 0; i < how->attribute_count; ++i) {
       if (how->attributes[i].id == cuda_launch_cluster) cluster = how->attributes[i].value[0];
+      if (how->attributes[i].id == cuda_launch_early) fake->early = how->attributes[i].value[0] != 0;
+    }
     if (x % cluster != 0 || cluster > 8) return 1;
     if (fake->fails) return fake->fails;
     if (function == pixels_last_of(QUERN_F32)) {

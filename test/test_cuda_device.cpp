@@ -190,7 +190,13 @@ TEST_F(CudaDevice, KnownChoices) {
       {"f16 nhwc mb1ic256ih14oc256oh14kh3ph1", "tma_f16_64x64_k4_sm90a"},
       {"f16 nhwc mb1ic512ih7oc512oh7kh3ph1", "tma_f16_64x64_k8_sm90a"},
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tma_f32_192x64_sm90a"},
-      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "implicit_f32_128x64_any_sm75", "conv_tma"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f32_32_sm80", "conv_tma"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "implicit_f32_128x64_any_sm75", "conv_tma,conv_first_layer"},
+      {"nhwc mb16ic3ih224oc64oh224kh3ph1", "first_f32_32_sm80"},
+      {"nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f32_32_sm80"},
+      {"f16 nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f16_64_sm80"},
+      {"f16 nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f16_32_sm80"},
+      {"bf16 nhwc mb1ic1ih272iw480oc64oh272ow480kh5ph2", "first_bf16_64_sm80"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tma_f32_192x64_sm90a"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "implicit_f32_128x64_any_sm75", "conv_tma"},
       {"nchw g8mb1ic8ih40oc8oh40kh31ph15", "implicit_f32_64x64_any_sm75", "conv_few_channels"},
@@ -253,6 +259,22 @@ TEST_F(CudaDevice, RunsOnTheStreamAndCallsNothingElse) {
   args.dst = nullptr;
   EXPECT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_BUFFER) << "arguments are checked as the CPU's are";
   EXPECT_EQ(gpu.launches, 3);
+}
+
+// Code of an earlier GPU has no instruction to wait for what precedes it.
+TEST_F(CudaDevice, StartsEarlyWhatCanWait) {
+  const way how = on(open());
+  const quern_problem p = conv(QUERN_NHWC, 1, 3, 9, 8);
+  dice d(1);
+  const operands in = small_integers(p, edge::back, d);
+  for (const int version : {90, 80}) {
+    gpu.ptx_version = version;
+    for (const char* algorithm : {"conv_tma", "conv_first_layer", "conv_implicit"}) {
+      const solution got = solve(p, in, algorithm, nullptr, how);
+      ASSERT_EQ(got.failure, "");
+      EXPECT_EQ(gpu.early, version >= 90 && strcmp(algorithm, "conv_first_layer") == 0) << algorithm;
+    }
+  }
 }
 
 TEST_F(CudaDevice, SeveralGpusEachWithItsKernels) {
@@ -386,13 +408,14 @@ TEST_F(CudaDevice, SlicesStayWithinTheirBounds) {
       }
 }
 
-// Every row of conv_few_channels, often.
+// Every row of conv_few_channels and conv_first_layer, often.
 TEST_F(CudaDevice, FewChannelsOnTheCpu) {
   const uint32_t first = seed();
   const way how = on(open());
   std::set<std::string> left;
   for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).kind == kind::few_channels) left.insert(kernel_at(i).name);
+    if (kernel_at(i).kind == kind::few_channels || kernel_at(i).kind == kind::first_layer)
+      left.insert(kernel_at(i).name);
   EXPECT_FALSE(left.empty());
   for (uint32_t i = 0; i < 400 || !left.empty(); ++i) {
     ASSERT_LT(i, 20000u) << *left.begin() << " takes none of these problems";
@@ -401,7 +424,8 @@ TEST_F(CudaDevice, FewChannelsOnTheCpu) {
     const operands in = small_integers(p, d.one_in(3) ? edge::front : edge::back, d);
     const solution want = solve(p, in, "reference", nullptr);
     for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
-      if (c.verdict > QUERN_USABLE || strcmp(c.algorithm, "conv_few_channels") != 0) continue;
+      const bool few = strcmp(c.algorithm, "conv_few_channels") == 0 || strcmp(c.algorithm, "conv_first_layer") == 0;
+      if (c.verdict > QUERN_USABLE || !few) continue;
       left.erase(c.kernel);
       ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how))) << "QUERN_TEST_SEED=" << first + i;
     }
@@ -526,6 +550,34 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
   }
 }
 
+TEST_F(CudaDevice, FirstLayersSayWhatTheyCannotTake) {
+  const quern_device* device = open();
+  const struct {
+    const char* line;
+    const char* sentence;
+    const char* kernel = "first_f16_64";
+  } cases[] = {
+      {"f16 nhwc ic5ih8oc8oh8kh3ph1", "src.size[1] is 5, it takes 4"},
+      {"f16 nhwc g2ic4ih8oc8oh8kh3ph1", "groups is 2, it takes 1"},
+      {"f16 nhwc ic3ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1"},
+      {"f16 nhwc:nc8hw8 ic3ih8oc8oh8kh3ph1", "dst.layout is nc8hw8, it takes nchw and nhwc"},
+      {"f16 nhwc ic3id3ih3oc4od3oh3kd1kh1", "src.size[2] or window along d is 3, it takes 1"},
+      {"nhwc ic3ih64oc32oh49kh16", "bytes of a panel's weights and a window is 205088, it takes 74752", "first_f32_32"},
+  };
+  for (const auto& c : cases) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(c.line, &p, &error), QUERN_OK) << c.line << ": " << error.text;
+    int seen = 0;
+    for (const quern_candidate& candidate : all_candidates(p, nullptr, device)) {
+      if (!strstr(candidate.kernel, c.kernel)) continue;
+      ++seen;
+      EXPECT_EQ(explained(candidate), c.sentence) << c.line;
+    }
+    EXPECT_EQ(seen, 1) << c.line;
+  }
+}
+
 TEST_F(CudaDevice, TheCopyEngineReadsAlignedImages) {
   const quern_problem p = conv(QUERN_NHWC, 1, 8, 12, 24);
   quern_wish wish = wish_of();
@@ -547,24 +599,27 @@ TEST_F(CudaDevice, TheCopyEngineReadsAlignedImages) {
 // What an infinite or NaN input or weight meets is not finite, and nothing else is touched.
 TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
   const way how = on(open());
-  quern_problem p = conv(QUERN_NHWC, 1, 36, 7, 5);
-  p.window.pad_begin[1] = p.window.pad_begin[2] = p.window.pad_end[1] = p.window.pad_end[2] = 0;
-  p = completed(p);
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
-  for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), largest})
-    for (const bool in_src : {true, false}) {
-      dice d(3);
-      int left = in_src ? 1000 : 36 * 49 + 36 * 9 * 2 + 100;  // a pixel in the middle, or a weight of channel 2
-      const operands in(
-          p, edge::back, [&] { return left-- == 0 ? bad : d.uniform(0.5f, 1); }, [] { return 0.0f; });
-      const solution want = solve(p, in, "reference", nullptr);
-      for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
-        if (c.verdict > QUERN_USABLE || c.repeat >= QUERN_REPEAT_ISA) continue;
-        EXPECT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how), [&](float a, float b, size_t) {
-          return std::abs(a) < 1e6f ? std::abs(a - b) <= 1e-5f * std::abs(a) : !std::isfinite(b);
-        }));
+  for (const int channels : {36, 3}) {
+    quern_problem p = conv(QUERN_NHWC, 1, channels, 7, 5);
+    p.window.pad_begin[1] = p.window.pad_begin[2] = p.window.pad_end[1] = p.window.pad_end[2] = 0;
+    p = completed(p);
+    for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), largest})
+      for (const bool in_src : {true, false}) {
+        dice d(3);
+        // A pixel in the middle, or a weight of channel 2.
+        int left = in_src ? channels * 27 + 1 : channels * (49 + 9 * 2) + channels * 3 + 1;
+        const operands in(
+            p, edge::back, [&] { return left-- == 0 ? bad : d.uniform(0.5f, 1); }, [] { return 0.0f; });
+        const solution want = solve(p, in, "reference", nullptr);
+        for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
+          if (c.verdict > QUERN_USABLE || c.repeat >= QUERN_REPEAT_ISA) continue;
+          EXPECT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how), [&](float a, float b, size_t) {
+            return std::abs(a) < 1e6f ? std::abs(a - b) <= 1e-5f * std::abs(a) : !std::isfinite(b);
+          }));
+        }
       }
-    }
+  }
 }
 
 }  // namespace

@@ -254,13 +254,14 @@ enum {
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
- * conv_implicit, conv_tensor, conv_tma and conv_few_channels multiply its zeros, so there an infinite or NaN weight
- * beside padding gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.
+ * conv_implicit, conv_tensor, conv_tma, conv_first_layer and conv_few_channels multiply its zeros, so there an
+ * infinite or NaN weight beside padding gives NaN, where the other algorithms leave the tap out: the property "pads"
+ * of wish.deny.
  *
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
- * good as any number.  conv_tensor and conv_tma have two parts of TF32; what is within 2^-12 of the largest float
- * counts as infinite. conv_split3 and gemm_split3 have three of bf16, right up to the largest float, conv_split2
+ * good as any number.  conv_tensor, conv_tma and conv_first_layer have two parts of TF32; what is within 2^-12 of the
+ * largest float counts as infinite. conv_split3 and gemm_split3 have three of bf16, right up to the largest float, conv_split2
  * and gemm_split2 two, of which inputs and weights within 2^-8 of it count as infinite; for both denormal inputs,
  * weights and sums are zeros, and parts below the smallest normal float are: from 1e-30 down, inputs and weights
  * lose digits. */

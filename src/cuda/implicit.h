@@ -21,8 +21,8 @@
 // (cuDNN's and CUTLASS's names for the first two are "precomputed" or "optimized", and "analytic".)
 #pragma once
 
-#include <type_traits>
-
+#include "cuda/fill.h"
+#include "cuda/mma.h"
 #include "cuda/output.h"
 #include "cuda/tf32.h"
 
@@ -59,26 +59,6 @@ struct implicit_table {
   implicit_conv problem;
   implicit_tap tap[implicit_taps];
 };
-
-// ---- Shared memory ------------------------------------------------------------------------------------------
-
-// Asynchronous where the GPU can; zero when `there` is false, without reading.
-template <int Bytes>
-QUERN_INLINE void fill(void* shared, const void* from, bool there) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (Bytes == 2) {
-    *static_cast<uint16_t*>(shared) = there ? *static_cast<const uint16_t*>(from) : uint16_t{0};
-  } else if constexpr (Bytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
-  }
-#else
-  using chunk = std::conditional_t<Bytes == 16, four_floats, std::conditional_t<Bytes == 4, float, uint16_t> >;
-  *static_cast<chunk*>(shared) = there ? *static_cast<const chunk*>(from) : chunk{};
-#endif
-}
 
 // ---- Where a thread reads -------------------------------------------------------------------------------------
 
@@ -168,46 +148,6 @@ struct implicit_pixels {
 struct implicit_weights {
   tf32_pair w[2];
 };
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-// Four matrices of 8 x 8 elements of 16 bits, whose rows lanes name eight by eight; Turned: transposed.
-template <bool Turned>
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row) {
-  const uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  if constexpr (Turned) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from));
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from));
-  }
-}
-// d[16 x 8] += x[16 x 16] * w[16 x 8]; d is four elements from `at` on.
-#define QUERN_MULTIPLY(type)                                           \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type           \
-      ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "                   \
-      "{%0,%1,%2,%3};"                                                 \
-      : "+f"(d[at]), "+f"(d[at + 1]), "+f"(d[at + 2]), "+f"(d[at + 3]) \
-      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w0), "r"(w1))
-template <class Element>
-__device__ __forceinline__ void multiply_halves(float (&d)[8], int at, const uint32_t (&x)[4], uint32_t w0,
-                                                uint32_t w1) {
-  if constexpr (type_of<Element> == QUERN_F16) {
-    QUERN_MULTIPLY("f16");
-  } else {
-    QUERN_MULTIPLY("bf16");
-  }
-}
-__device__ __forceinline__ void multiply_tf32(float (&d)[4], float x0, float x1, float x2, float x3, float w0,
-                                              float w1) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(__float_as_uint(x0)), "r"(__float_as_uint(x1)), "r"(__float_as_uint(x2)), "r"(__float_as_uint(x3)),
-        "r"(__float_as_uint(w0)), "r"(__float_as_uint(w1)));
-}
-#endif
 
 // Vector: whether chunks of 16 bytes, of channels of src that lie side by side, are read together.
 template <class Element, int WarpRows, int WarpColumns, bool Vector, index_scheme Scheme,

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+//
+// Copies into shared memory, for any compiler.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/output.h"
+
+namespace quern {
+namespace {
+
+// Asynchronous where the GPU can; zero when `there` is false, without reading.
+template <int Bytes>
+QUERN_INLINE void fill(void* shared, const void* from, bool there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (Bytes == 2) {
+    *static_cast<uint16_t*>(shared) = there ? *static_cast<const uint16_t*>(from) : uint16_t{0};
+  } else if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+  }
+#else
+  using chunk = std::conditional_t<Bytes == 16, four_floats, std::conditional_t<Bytes == 4, float, uint16_t> >;
+  *static_cast<chunk*>(shared) = there ? *static_cast<const chunk*>(from) : chunk{};
+#endif
+}
+
+#if defined(__CUDACC__)
+// All that this thread has asked for is there.
+__device__ __forceinline__ void wait_for_fills() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+#endif
+
+}  // namespace
+}  // namespace quern
