@@ -182,13 +182,14 @@ inline quern_problem random_friendly(dice& d) {
   }
 }
 
-// Whether it is exact on small integers in f32: no division, root or exponential.
+// Whether it is exact on small integers in f32: no division, root or exponential, nor any in the epilogue.
 inline bool is_exact(const quern_problem& p) {
   constexpr quern_op exact[] = {QUERN_REORDER,    QUERN_POOL_MAX,  QUERN_REDUCE_SUM, QUERN_REDUCE_MAX,
                                 QUERN_REDUCE_MIN, QUERN_REDUCE_L1, QUERN_UNARY,      QUERN_REDUCE_SUM_SQUARE,
                                 QUERN_ADD,        QUERN_SUB,       QUERN_MUL,        QUERN_MAX,
                                 QUERN_MIN};
-  return std::find(std::begin(exact), std::end(exact), p.op) != std::end(exact);
+  const bool rounds = p.epilogue.activation > QUERN_PRELU && p.epilogue.activation != QUERN_HARD_SIGMOID;
+  return !rounds && std::find(std::begin(exact), std::end(exact), p.op) != std::end(exact);
 }
 
 // As agree(); where there is rounding, to within some units in the last place of f32, and one of a narrow type.

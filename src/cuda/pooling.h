@@ -68,16 +68,21 @@ QUERN_INLINE void pool(const pooling& a, int32_t index, float* shared) {
     for (int32_t r = h.first; r < h.end; ++r) {
       const T* const line =
           src + (d.at + t * a.dilation[0]) * a.src_stride[2] + (h.at + r * a.dilation[1]) * a.src_stride[3];
+      // Some taps at a time, so that none is waited for alone.
+      constexpr int ahead = 3;
       QUERN_ROLL
-      for (int32_t s = w.first; s < w.end; ++s) {
-        const several<T, V> x = read<V>(line + (w.at + s * a.dilation[2]) * a.src_stride[4]);
+      for (int32_t s = w.first; s < w.end; s += ahead) {
+        several<T, V> x[ahead] = {};
         QUERN_UNROLL
-        for (int i = 0; i < V; ++i)
-          if (a.largest) {
-            y[i] = x.at(i) > y[i] || x.at(i) != x.at(i) ? x.at(i) : y[i];
-          } else {
-            y[i] += x.at(i);
-          }
+        for (int k = 0; k < ahead; ++k)
+          if (s + k < w.end) x[k] = read<V>(line + (w.at + (s + k) * a.dilation[2]) * a.src_stride[4]);
+        QUERN_UNROLL
+        for (int k = 0; k < ahead * V; ++k) {
+          if (s + k / V >= w.end) continue;
+          const float v = x[k / V].at(k % V);
+          float& sum = y[k % V];
+          sum = !a.largest ? sum + v : v > sum || v != v ? v : sum;
+        }
       }
     }
   }

@@ -83,16 +83,24 @@ struct slice_thread {
   // visit(chunk, its number) for all that are the thread's.
   template <class Visit>
   QUERN_INLINE void each_chunk(const Visit& visit) const {
-    if (!a.held) return each_in_memory(visit);
+    if (!a.held) return each_in_memory<(V == 1 ? 4 : 2)>(visit);
     QUERN_UNROLL
     for (int k = 0; k < most_held; ++k)
       if (const int32_t i = lane + k * a.lanes; i < a.chunks) visit(held[k], i);
   }
-  // The same of what is read again, by one copy of the code.
-  template <class Visit>
+  // The same of what is read again, some chunks at a time, so that none is waited for alone.
+  template <int Ahead, class Visit>
   QUERN_INLINE void each_in_memory(const Visit& visit) const {
     QUERN_ROLL
-    for (int32_t i = lane; i < a.chunks; i += a.lanes) visit(chunk(i, a.src_step), i);
+    for (int32_t i = lane; i < a.chunks; i += Ahead * a.lanes) {
+      several<T, V> next[Ahead] = {};
+      QUERN_UNROLL
+      for (int k = 0; k < Ahead; ++k)
+        if (i + k * a.lanes < a.chunks) next[k] = chunk(i + k * a.lanes, a.src_step);
+      QUERN_UNROLL
+      for (int k = 0; k < Ahead; ++k)
+        if (i + k * a.lanes < a.chunks) visit(next[k], i + k * a.lanes);
+    }
   }
 
   template <class Add>
@@ -117,7 +125,7 @@ struct slice_thread {
       }
       case QUERN_REDUCE_PROD: {
         float x = 1;
-        each_in_memory([&](const several<T, V>& c, int32_t) {
+        each_in_memory<1>([&](const several<T, V>& c, int32_t) {
           QUERN_UNROLL
           for (int v = 0; v < V; ++v) x *= c.at(v);
         });
@@ -132,15 +140,26 @@ struct slice_thread {
       }
     }
   }
-  QUERN_INLINE float joined(float x, float y) const {
-    switch (a.op) {
-      case QUERN_SOFTMAX:
-      case QUERN_LOG_SOFTMAX:
-      case QUERN_REDUCE_MAX:
-      case QUERN_REDUCE_MIN: return larger_of(x, y);
-      case QUERN_REDUCE_PROD: return x * y;
-      default: return x + y;
+  // Values of lanes from `at` on, every so manieth, in their order; some are asked for before one is added.
+  QUERN_INLINE float joined(const float* at, int32_t step, int32_t count, bool adds) const {
+    constexpr int ahead = 5;
+    const bool multiplies = a.op == QUERN_REDUCE_PROD;
+    float y = at[0];
+    QUERN_ROLL
+    for (int32_t i = 1; i < count; i += ahead) {
+      float x[ahead];
+      QUERN_UNROLL
+      for (int k = 0; k < ahead; ++k) x[k] = i + k < count ? at[(i + k) * step] : 0.0f;
+      QUERN_UNROLL
+      for (int k = 0; k < ahead; ++k)
+        if (i + k < count) y = adds ? y + x[k] : multiplies ? y * x[k] : larger_of(y, x[k]);
     }
+    return y;
+  }
+  // Whether the first statistic is a sum.
+  QUERN_INLINE bool first_adds() const {
+    return !(a.op == QUERN_SOFTMAX || a.op == QUERN_LOG_SOFTMAX || a.op == QUERN_REDUCE_MAX ||
+             a.op == QUERN_REDUCE_MIN || a.op == QUERN_REDUCE_PROD);
   }
 
   // ---- The second: the variance, the sum of exponentials --------------------------------------------------------
@@ -162,24 +181,13 @@ struct slice_thread {
   }
   template <bool Second>
   QUERN_INLINE void join() const {
-    if (lane >= a.parts) return;
-    float x = shared[base + lane * apart];
-    QUERN_ROLL
-    for (int32_t i = lane + a.parts; i < a.lanes; i += a.parts) {
-      const float y = shared[base + i * apart];
-      x = Second ? x + y : joined(x, y);
-    }
-    shared[slice_threads + base + lane * apart] = x;
+    if (lane < a.parts)
+      shared[slice_threads + base + lane * apart] =
+          joined(shared + base + lane * apart, a.parts * apart, a.lanes / a.parts, Second || first_adds());
   }
   template <bool Second>
   QUERN_INLINE float whole_of() const {
-    float x = shared[slice_threads + base];
-    QUERN_ROLL
-    for (int32_t i = 1; i < a.parts; ++i) {
-      const float y = shared[slice_threads + base + i * apart];
-      x = Second ? x + y : joined(x, y);
-    }
-    return x;
+    return joined(shared + slice_threads + base, apart, a.parts, Second || first_adds());
   }
   QUERN_INLINE void take_first() {
     first = whole_of<false>();
@@ -232,7 +240,7 @@ struct slice_thread {
       });
       return;
     }
-    each_in_memory([&](const several<T, V>& c, int32_t i) {
+    each_in_memory<1>([&](const several<T, V>& c, int32_t i) {
       each(c, i, [&](const several_output<T>& to, float(&y)[V]) { write(a.epilogue, to, y, scratch, slice_threads); });
     });
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Reductions, norms and softmax on a GPU, along any axes (cuda/slices.h): eight threads, a warp or a block have a
-// slice.  Memory is the limit.
+// Reductions, norms and softmax on a GPU, along any axes (cuda/slices.h): one to eight threads, a warp or a block have
+// a slice.  Memory is the limit.
 #include "cuda/drive.h"
 #include "cuda/slices.h"
 
@@ -60,8 +60,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine&,
   b.word[wide] = along && densest.count % v == 0 && a.elements >= 16 * v;
   b.word[across] = !along || a.elements < 32;
   const int64_t chunks = b.word[wide] ? a.elements / v : a.elements, in_registers = b.word[wide] ? 4 : 16;
-  b.word[lanes] = b.word[across] ? 8 : chunks <= 32 * in_registers ? 32 : slice_threads;
-  b.word[parts] = b.word[lanes] == 8 ? 2 : b.word[lanes] == 32 ? 4 : 16;
+  b.word[lanes] = chunks <= 32 * in_registers ? 32 : slice_threads;
+  if (b.word[across]) b.word[lanes] = chunks > 512 ? 32 : std::clamp<int64_t>(up(chunks, 16), 1, 8);
+  while (b.word[lanes] & (b.word[lanes] - 1)) ++b.word[lanes];  // a power of two
+  // Those of each part, and then the parts, are added up: 16 at most.
+  b.word[parts] = b.word[lanes] == slice_threads ? 16 : b.word[lanes] == 32 ? 4 : 1;
   b.word[held] = chunks <= b.word[lanes] * in_registers;
   return b;
 }
