@@ -369,6 +369,28 @@ TEST_F(CudaDevice, FriendsOnTheCpu) {
   EXPECT_TRUE(left.empty()) << *left.begin() << " takes none of these problems";
 }
 
+// Infinities and NaN come out as the reference has them.
+TEST_F(CudaDevice, FriendsOfWhatIsNotFinite) {
+  const uint32_t first = seed();
+  const way how = on(open());
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float special[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f};
+  for (uint32_t i = 0; i < 600; ++i) {
+    dice d(first + i);
+    const quern_problem p = of_type(random_friendly(d), d.of(gpu_types));
+    const int64_t often = d.one_in(2) ? 3 : 40;
+    const operands in(
+        p, edge::back, [&] { return d.one_in(often) ? d.of(special) : d.integer(-4, 4); },
+        [&] { return d.integer(0, 2); });
+    const solution want = solve(p, in, "reference", nullptr);
+    for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
+      if (c.verdict > QUERN_USABLE) continue;
+      ASSERT_TRUE(agree_as_friends(p, want, solve(p, in, c.algorithm, c.kernel, how)))
+          << "QUERN_TEST_SEED=" << first + i;
+    }
+  }
+}
+
 // One slice of random numbers, around zero and far from it: what error_bound of quern.h says of each operator.
 TEST_F(CudaDevice, SlicesStayWithinTheirBounds) {
   const way how = on(open());
