@@ -585,6 +585,8 @@ TEST_F(CudaDevice, FirstLayersSayWhatTheyCannotTake) {
       {"f16 nhwc:nc8hw8 ic3ih8oc8oh8kh3ph1", "dst.layout is nc8hw8, it takes nchw and nhwc"},
       {"f16 nhwc ic3id3ih3oc4od3oh3kd1kh1", "src.size[2] or window along d is 3, it takes 1"},
       {"nhwc ic3ih64oc32oh49kh16", "bytes of a panel's weights and a window is 205088, it takes 74752", "first_f32_32"},
+      {"f16 nhwc ic1ih1000001iw1000000oc8oh1ow1kh2kw1000000dh999999dw0",
+       "bytes of a panel's weights and a window is 4294967296, it takes 56320"},
   };
   for (const auto& c : cases) {
     quern_problem p;

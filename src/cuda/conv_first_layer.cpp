@@ -84,7 +84,7 @@ first_conv tiling_of(const geometry& g, const kernel& row, int64_t high, int64_t
   return a;
 }
 
-bool fits(const first_conv& a, const kernel& row) { return uint32_t(a.words) * 4 <= row.shared_bytes; }
+bool fits(const first_conv& a, const kernel& row) { return int64_t{a.words} * 4 <= row.shared_bytes; }
 
 refusal refuse(const full_problem& p, const kernel& row) {
   if (const refusal r = refuse_short_sums(p)) return r;

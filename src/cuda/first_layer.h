@@ -170,10 +170,12 @@ struct first_tile {
     each_run(r, [&](int32_t line, int32_t, int64_t at, uint32_t* words, int32_t odd) {
       const bool exists = static_cast<uint32_t>(r.y + line) < static_cast<uint32_t>(a.h.size);
       const int32_t count = (a.run + odd + of_unit - 1) / of_unit;
-      if ((a.run_step == 1 && r.begin + odd <= 0 && count * of_unit - odd <= r.end) || !exists) {
-        const Element* const from = exists ? r.from + at - odd : static_cast<const Element*>(a.src);
-        const int32_t step = exists ? of_unit : 0;
-        for (int32_t w = lane(); w < count; w += 32) fill<4>(words + w, from + w * step, exists);
+      if (!exists) {
+        for (int32_t w = lane(); w < count; w += 32) words[w] = 0;
+        return;
+      }
+      if (a.run_step == 1 && r.begin + odd <= 0 && count * of_unit - odd <= r.end) {
+        for (int32_t w = lane(); w < count; w += 32) fill<4>(words + w, r.from + at - odd + w * of_unit, true);
         return;
       }
       const auto read = [&](int32_t i) { return i >= r.begin && i < r.end ? r.from[at + i * a.run_step] : Element{}; };
