@@ -191,19 +191,20 @@ TEST_F(CudaDevice, KnownChoices) {
       {"f16 nhwc mb1ic512ih7oc512oh7kh3ph1", "tma_f16_64x64_k8_sm90a"},
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tma_f32_192x64_sm90a"},
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f32_32_sm80", "conv_tma"},
-      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "implicit_f32_128x64_any_sm75", "conv_tma,conv_first_layer"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tensor_f32_128x64_any_sm80", "conv_tma,conv_first_layer"},
       {"nhwc mb16ic3ih224oc64oh224kh3ph1", "first_f32_32_sm80"},
       {"nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f32_32_sm80"},
       {"f16 nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f16_64_sm80"},
       {"f16 nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f16_32_sm80"},
       {"bf16 nhwc mb1ic1ih272iw480oc64oh272ow480kh5ph2", "first_bf16_64_sm80"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tma_f32_192x64_sm90a"},
-      {"nchw mb32ic128ih28oc128oh28kh3ph1", "implicit_f32_128x64_any_sm75", "conv_tma"},
-      {"nchw g8mb1ic8ih40oc8oh40kh31ph15", "implicit_f32_64x64_any_sm75", "conv_few_channels"},
+      {"nchw mb32ic128ih28oc128oh28kh3ph1", "tensor_f32_128x64_any_sm80", "conv_tma"},
       {"nhwc g96mb32ic96ih56oc96oh56kh7ph3", "few_f32_c1_7x7_sm75"},
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "few_f32_c1_3x3_x2_sm75"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_c1_any_sm75"},
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "few_f32_c8_3x3_sm75"},
+      {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "few_f32_c16_3x3_sm75"},
+      {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80"},
   };
   const quern_device* device = open();
   for (const auto& c : choices) {

@@ -98,9 +98,12 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   const double area = double(row.mr) * row.nr;
   const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * (halves ? 2 : 0.98 / 3)
                               : gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
-  const double single = !tensor ? 1.3 : halves ? 14 : 2.1;  // elements that are loaded one by one
-  const double slower = (row.vector == 1 ? single : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
-                        (halves             ? area < 128 * 64 ? 1.9 : area < 128 * 128 ? 1.4 : 1.28
+  const double single = !tensor ? 1.65 : halves ? 14 : 2.1;  // elements that are loaded one by one
+  const double shallow = !halves && g.groups > 1 ? 1.5 : 1;  // tiles of few elements and outputs each
+  const double slower = shallow * (row.vector == 1 ? single : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
+                        (halves             ? area < 128 * 64    ? 1.9
+                                              : area < 128 * 128 ? 1.4
+                                                                 : 1.28
                          : tensor           ? area < 128 * 128 ? 1 : 1.08
                          : area < 128 * 64  ? 1.15
                          : area < 128 * 128 ? 1.07
