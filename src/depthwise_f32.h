@@ -104,18 +104,13 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
-      if (d.claims) {
-        pointers to(dst, static_cast<ptrdiff_t>(d.out.ldc));
-        QUERN_UNROLL for (int j = 0; j < MR; to.next(j), ++j) claim(to.get(j));
-      }
+      if (d.claims) QUERN_ROLL for (size_t j = 0; j < MR; ++j) claim(dst + j * d.out.ldc);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
-        if constexpr (TAPS > 0) {
-          for (ptrdiff_t q = 0; d.fetches && q < d.y.step; ++q) {
-            pointers next(row + (rows + q) * d.y.src, d.x.src);
-            QUERN_UNROLL for (int j = 0; j < MR * STEP; next.next(j), ++j) __builtin_prefetch(next.get(j), 0, 2);
-          }
+        for (ptrdiff_t q = 0; TAPS > 0 && d.fetches && q < d.y.step; ++q) {
+          const float* const next = row + (rows + q) * d.y.src;
+          QUERN_ROLL for (ptrdiff_t j = 0; j < MR * STEP; ++j) __builtin_prefetch(next + j * d.x.src, 0, 2);
         }
         for (ptrdiff_t r = 0; r < rows; ++r, row += d.y.src) {
           if constexpr (TAPS > 0) {
@@ -190,12 +185,12 @@ constexpr depthwise_strips made_strips = {
     TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr};
 
 // For a last vector that is not full: what most of a line takes is made for the filter.
-template <class V, int TAPS, int STEP, int LONG>
+template <class V, int TAPS, int STEP, int MR>
 constexpr depthwise_strips part_strips = {
     3,
-    {size_t{LONG}, 7, 1},
+    {size_t{MR}, 7, 1},
     {false, true, true},
-    {run_strips<V, LONG, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
+    {run_strips<V, MR, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
      run_strips<V, 1, 0, STEP == 1, any, lanes::spread>},
     nullptr};
 
@@ -254,10 +249,12 @@ template <class V>
   }
 }
 
-// For filters TAPS wide with a step of STEP.
+// For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
 template <class V, int TAPS, int STEP, int LONG, int... MR>
 void run_depthwise(const depthwise_f32& d) {
-  run_columns<V>(d, made_strips<V, TAPS, STEP, LONG, MR...>, &part_strips<V, TAPS, STEP, LONG>);
+  const depthwise_strips* last = nullptr;
+  if constexpr (V::width > 8) last = &part_strips<V, TAPS, STEP, 7>;
+  run_columns<V>(d, made_strips<V, TAPS, STEP, LONG, MR...>, last);
 }
 
 // For any.

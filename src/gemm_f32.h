@@ -32,10 +32,11 @@ void tile(const gemm_f32& g) {
     }
   } else {
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
-    if (!call->out.stream)
-      for (int i = 0; i < MR; ++i)
-        QUERN_UNROLL for (int j = 0; j < NV; ++j)
-            claim(call->out.c + i * call->out.ldc + column(j * W, call->out.block, call->out.next));
+    if (!call->out.stream && call->out.block == 0) {
+      const float* c = call->out.c;
+      QUERN_ROLL for (int i = 0; i < MR; ++i, c += call->out.ldc) QUERN_UNROLL for (int j = 0; j < NV; ++j)
+          claim(c + j * W);
+    }
   }
 
   if constexpr (requires { typename V::factors; }) {
