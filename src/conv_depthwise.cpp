@@ -97,10 +97,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
-  b.word[fetches_ahead] = comes_slowly(g, m);
+  const bool slow = comes_slowly(g, m);
+  b.word[fetches_ahead] = slow;
   // Pixels of one or two lines of the cache follow each other, which the hardware sees.
   b.word[claims_outputs] = operand_bytes(g, 0).all() > double(m.l2) && g.dst[4] > 32;
-  const int64_t lines = comes_slowly(g, m) ? lines_in_l2(g, m) : rows;
+  const int64_t lines = slow ? lines_in_l2(g, m) : rows;
   b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), up(rows, std::min(rows, lines)), rows);
   return b;
 }
@@ -110,7 +111,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   // Lines of dst are read before they are written, and without bands many lines are on their way at once.  A vector
   // narrower than a line of the cache comes back for its rest, after L1 has seen the whole plane.
-  const double bytes = (comes_slowly(g, m) ? 1 : 1.5) * (o.image + 2 * o.output);
+  const double bytes = (b.word[fetches_ahead] ? 1 : 1.5) * (o.image + 2 * o.output);
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
   const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
   return overlapped(row, m, b, bytes * (1 / copy_rate(m, o.all()) + again / m.l2_rate) / m.cycle_ns);

@@ -104,7 +104,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
-      if (d.claims) QUERN_ROLL for (size_t j = 0; j < MR; ++j) claim(dst + j * d.out.ldc);
+      if (d.claims) claim(dst, MR, d.out.ldc);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
@@ -185,12 +185,12 @@ constexpr depthwise_strips made_strips = {
     TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr};
 
 // For a last vector that is not full: what most of a line takes is made for the filter.
-template <class V, int TAPS, int STEP, int MR>
+template <class V, int TAPS, int STEP>
 constexpr depthwise_strips part_strips = {
     3,
-    {size_t{MR}, 7, 1},
+    {7, 7, 1},
     {false, true, true},
-    {run_strips<V, MR, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
+    {run_strips<V, 7, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
      run_strips<V, 1, 0, STEP == 1, any, lanes::spread>},
     nullptr};
 
@@ -225,7 +225,8 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
   }
 }
 
-// Runs `whole` on whole vectors of channels, `last` on one that is not full; multipliers take strips for any filter.
+// Runs `whole` on whole vectors of channels, `last` on one that is not full; multipliers, and what has no `last`, take
+// strips for any filter.
 template <class V>
 [[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole,
                                    const depthwise_strips* last) {
@@ -244,17 +245,17 @@ template <class V>
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
     const size_t input = k.first - d.input;
     k.src = d.src + (d.origin + static_cast<ptrdiff_t>(input / W * d.src_vector + input % W));
-    const bool full = k.count == W;
-    run_column(d, k, d.multiplier > 1 || (!full && !last) ? spread[d.x.step == 1] : full ? whole : *last);
+    const depthwise_strips* const made = k.count == W ? &whole : last;
+    run_column(d, k, d.multiplier > 1 || !made ? spread[d.x.step == 1] : *made);
   }
 }
 
 // For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
-template <class V, int TAPS, int STEP, int LONG, int... MR>
+template <class V, int TAPS, int STEP, int... MR>
 void run_depthwise(const depthwise_f32& d) {
   const depthwise_strips* last = nullptr;
-  if constexpr (V::width > 8) last = &part_strips<V, TAPS, STEP, 7>;
-  run_columns<V>(d, made_strips<V, TAPS, STEP, LONG, MR...>, last);
+  if constexpr (V::width > 8) last = &part_strips<V, TAPS, STEP>;
+  run_columns<V>(d, made_strips<V, TAPS, STEP, MR...>, last);
 }
 
 // For any.

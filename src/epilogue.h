@@ -22,6 +22,9 @@ namespace {
 // Asks for the line of an output that is stored when the sums are done.  Stores that miss L2 are waited for one after
 // the other, at rows far apart without help by the hardware: that took up to a third of whole layers (Zen 4).
 [[gnu::always_inline]] inline void claim(const float* c) { __builtin_prefetch(c, 1, 3); }
+[[gnu::always_inline]] inline void claim(const float* c, size_t rows, size_t step) {
+  QUERN_ROLL for (size_t i = 0; i < rows; ++i) claim(c + i * step);
+}
 
 // Whether whole vectors of every row may be streamed.
 template <class V>

@@ -163,8 +163,7 @@ void strips(const grouped_f32& g) {
     acc[h][i] = V::zero();
     V::hold(acc[h][i]);  // or the compiler keeps flags of which are still zero
   }
-  for (int h = 0; h < NS; ++h)
-    for (size_t i = 0; i < g.m; ++i) claim(g.out.c + h * g.dst_line + static_cast<ptrdiff_t>(i * g.out.ldc));
+  for (int h = 0; h < NS; ++h) claim(g.out.c + h * g.dst_line, g.m, g.out.ldc);
   const Pixel pixel(g);
   for (size_t r = 0; r < g.rows; ++r) {
     const float* at = g.src + g.row[r].a;
