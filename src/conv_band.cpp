@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, chunk, lines, sown, strip_floats, streams };
+enum word { bands, block_panels, blocks, chunk, lines, sown, strip_floats, written };
 
 constexpr int64_t most_taps = 64;  // of a chunk
 
@@ -109,7 +109,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count()));
   }
   b.word[bands] = parts;
-  b.word[streams] = !b.word[sown] && streams_output(g, m);
+  b.word[written] = b.word[sown] ? near_writes : writes_of(g, m);
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), channel_blocks));
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
 
@@ -127,7 +127,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(b.word[bands]) * double(g.n) : 1;
   // The image is copied before anything is multiplied, which hides none of it.
-  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[written] == streamed_writes));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -214,7 +214,7 @@ void rows_of_panel(const block& b, gemm_f32 tile, range ys, int64_t channel) {
     const int64_t end = std::min(slots, done + word[chunk]);
     tile.accumulate = done > 0;
     tile.out.epilogue = end == slots ? &b.epilogue : nullptr;
-    tile.out.stream = word[streams] && tile.out.epilogue;
+    set_writes(tile, word[written]);
     for (int64_t y = ys.begin; y < ys.end; ++y) {
       const range th = ph.h.taps_at(y);
       tile.taps = 0;
@@ -292,7 +292,7 @@ void run(const job& j, const execution& e) {
       for (int64_t y = rows.begin; y < rows.end; y += word[lines])
         rows_of_panel(b, tile, {y, std::min(rows.end, y + word[lines])}, group * g.k + panel * j.row.nr);
     }
-    if (word[streams]) finish_streams();
+    if (word[written] == streamed_writes) finish_streams();
   });
 }
 

@@ -19,7 +19,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_tiles, blocks, strip_floats, streams, sown };
+enum word { bands, block_tiles, blocks, strip_floats, written, sown };
 
 // How the places of a band lie in the workspace: [c][t][row phase][column phase][row][column], where a phase
 // is every pixel-th place.
@@ -127,7 +127,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
   }
   b.word[bands] = parts;
-  b.word[streams] = !b.word[sown] && streams_output(g, m);
+  b.word[written] = b.word[sown] ? near_writes : writes_of(g, m);
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
   b.word[strip_floats] = up(int64_t(band_floats(g, x, up(rows, parts))), 16) * 16;
@@ -142,7 +142,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // Weights pass once a row.
   const double passes = o.weights > double(m.l2) / 2 ? double(g.out[0] * g.out[1]) * double(g.n) : 1;
   // The image is copied before anything is multiplied, which hides none of it.
-  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[written] == streamed_writes));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -253,7 +253,7 @@ void run(const job& j, const execution& e) {
     tile.ldb = b.s.plane;
     tile.out.ldc = g.dst[1], tile.out.ldr = g.residual[1];
     tile.out.epilogue = &epilogue;
-    tile.out.stream = word[streams];
+    set_writes(tile, word[written]);
     tile.out.channels_are_rows = true;
     const auto place = [&](const int64_t* stride, int64_t y) {
       return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
@@ -296,7 +296,7 @@ void run(const job& j, const execution& e) {
         }
       }
     }
-    if (word[streams]) finish_streams();
+    if (word[written] == streamed_writes) finish_streams();
   });
 }
 

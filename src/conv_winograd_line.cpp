@@ -89,7 +89,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN);
   b.word[panels_outermost] = b.packed_bytes > m.l1 * 3 / 4;
   const double out_lines = double(g.n * g.out[0] * g.out[1]), tiles = row.mr / row.tile;
-  b.word[streamed] = streams_output(g, m);
+  b.word[streamed] = writes_of(g, m) == streamed_writes;
   // A term of a point takes a load and half a cycle a tile; back again, half a cycle an operation and one a store.
   // Weights and transformed pixels come from L2 where L1 has no room for both, mostly while others are multiplied.
   const double points = double(s.lines * s.a), terms = points * double(s.terms);

@@ -170,9 +170,20 @@ struct operand_bytes {
   }
 };
 
-// Whether an output goes past the caches: no next layer would find it there.
-inline bool streams_output(const geometry& g, const machine& on) {
-  return operand_bytes(g, 0).output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
+// How outputs are written: to lines that L2 has, to lines that are asked for first (claim(), epilogue.h), or past the
+// caches, where no next layer would find them.
+enum writes : int64_t { near_writes, claimed_writes, streamed_writes };
+
+inline writes writes_of(const geometry& g, const machine& on) {
+  const operand_bytes o(g, 0);
+  if (o.output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6))) return streamed_writes;
+  return o.all() > double(on.l2) ? claimed_writes : near_writes;
+}
+
+// The same of a tile; unfinished sums are read again, and go past nothing.
+inline void set_writes(gemm_f32& tile, int64_t how) {
+  tile.out.stream = how == streamed_writes && tile.out.epilogue;
+  tile.claims = how != near_writes && !tile.out.stream;
 }
 
 // What its rows of A take, of which `k` elements are new to it: a line at a time, from L2.  That is where tall tiles

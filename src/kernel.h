@@ -90,6 +90,7 @@ struct gemm_f32 {
   bool accumulate;     // start from C instead of from zero
   const float* ahead;  // a hint: what to fetch meanwhile, so many elements on a step of k; NULL: B itself
   size_t pace;
+  bool claims;  // a hint: C is not in L2, it is to be asked for before the sums
   output_f32 out;
 };
 

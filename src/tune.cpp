@@ -27,6 +27,7 @@ namespace {
 
 constexpr double hysteresis = 0.97;       // of the choice's time, which another must pass below
 constexpr double shortest_sample = 60e3;  // ns; shorter runs are repeated
+constexpr double longest_warm_up = 5e6;   // ns
 constexpr double behind = 1.5;            // times the best: not worth a second look
 constexpr int most_samples = 48, most_entrants = 64, most_trials = 128;
 
@@ -163,6 +164,7 @@ class race {
     if (before)
       for (int i = 0; i < count; ++i)
         if (find_candidate(*before, *first[i].algorithm, *first[i].row) == before->candidate) incumbent_ = i;
+    warm_up();
     quern_status status = heat(0, count, 0);
     if (status == QUERN_OK && level_.again && !over_) status = again();
     if (status != QUERN_OK)
@@ -267,6 +269,21 @@ class race {
     ++tuned_.launches;
   }
 
+  // Pages, caches and the clock settle at nobody's expense: runs of the incumbent until they get no faster.
+  void warm_up() {
+    const trial& t = trials_[incumbent_];
+    if (!can_run(t)) return;
+    pack(trials_[incumbent_]);
+    const double until = now_ns() + std::min(longest_warm_up, (deadline_ - now_ns()) / 8);
+    const uint64_t most = budget_.launches ? budget_.launches / 8 : 10000;
+    double least = INFINITY;
+    for (int idle = 0; idle < 8 && tuned_.launches < most && now_ns() < until; ++idle) {
+      const double begin = now_ns();
+      launch(t);
+      if (const double one = now_ns() - begin; one < 0.99 * least) least = one, idle = 0;
+    }
+  }
+
   // Time of `runs` runs, each, after one that is not timed: what another left in the caches is no merit or fault of
   // this one.  0 when the budget has no room for them.
   double time(const trial& t, int runs, double expected_ns) {
@@ -344,10 +361,10 @@ class race {
       if (sample < best) best = sample, note(t);
       in[count++] = i;
     }
-    const auto drop = [&](double limit) {
+    const auto drop = [&](double limit, int stays) {
       int kept = 0;
       for (int i = 0; i < count; ++i)
-        if (trials_[in[i]].least <= limit) in[kept++] = in[i];
+        if (trials_[in[i]].least <= limit || in[i] == stays) in[kept++] = in[i];
       count = kept;
     };
     const auto sort = [&] {
@@ -356,7 +373,7 @@ class race {
         return x.median != y.median ? x.median < y.median : a < b;
       });
     };
-    drop(behind * best);
+    drop(behind * best, incumbent_);  // whom nobody replaces on the word of one sample
     int rounds = 1;
     for (int rung = 1; count > 1 && !over_; ++rung) {
       const int until = std::min(rounds + (1 << rung), level_.samples);
@@ -375,7 +392,7 @@ class race {
       int keep = std::max(2, (count + 1) / 2);
       while (keep < count && trials_[in[keep]].median < 1.02 * leader) ++keep;
       count = keep;
-      drop(leader * 1.04);
+      drop(leader * 1.04, -1);
     }
     if (count > 0) {
       sort();

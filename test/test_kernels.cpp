@@ -130,7 +130,7 @@ class tile_bench {
           for (size_t j = 0; j < n; ++j) want[i * n + j] += x * y[j];
         }
     const epilogue_f32 e = epilogue(v, channels);
-    g.accumulate = v.accumulate;
+    g.accumulate = v.accumulate, g.claims = m % 2 != 0;
     g.out.epilogue = v.epilogue ? &e : nullptr;
     g.out.channels_are_rows = v.rows, g.out.channel = v.channel;
     if (v.epilogue == 2 && v.residual) {
