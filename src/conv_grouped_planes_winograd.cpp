@@ -30,12 +30,13 @@ refusal refuse(const full_problem& p, const kernel&) {
   if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
   if (p.epilogue.residual && block_of(p.residual.layout) != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
-  if (p.src.size[4] > 1 && p.src.stride[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", p.src.stride[4], 1};
-  if (p.dst.size[4] > 1 && p.dst.stride[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", p.dst.stride[4], 1};
-  if (p.epilogue.residual && p.dst.size[4] > 1 && p.residual.stride[4] != 1)
-    return {QUERN_REASON_LAYOUT, "residual.stride[4]", p.residual.stride[4], 1};
-  if (p.src.size[4] > most_pixels) return {QUERN_REASON_SHAPE, "src.size[4]", p.src.size[4], most_pixels};
-  if (p.dst.size[4] > most_pixels) return {QUERN_REASON_SHAPE, "dst.size[4]", p.dst.size[4], most_pixels};
+  const geometry& g = geometry_of(p);
+  if (g.in[2] > 1 && g.src[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", g.src[4], 1};
+  if (g.out[2] > 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
+  if (p.epilogue.residual && g.out[2] > 1 && g.residual[4] != 1)
+    return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.residual[4], 1};
+  if (g.in[2] > most_pixels) return {QUERN_REASON_SHAPE, "src.size[4]", g.in[2], most_pixels};
+  if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "dst.size[4]", g.out[2], most_pixels};
   return {};
 }
 

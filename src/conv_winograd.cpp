@@ -32,7 +32,7 @@ const kernel& transforms_of(const form& f, const kernel& row) {
 }  // namespace
 
 refusal refuse(const form& f, const full_problem& p, const kernel&) {
-  const quern_window& w = p.window;
+  const geometry& w = geometry_of(p);
   if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
   const int64_t high = w.filter[1], wide = w.filter[2];
   const bool transposed = p.op == QUERN_CONV_TRANSPOSED, square = high > 1 && wide > 1;

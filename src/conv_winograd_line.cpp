@@ -56,7 +56,7 @@ bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, cons
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  const quern_window& w = p.window;
+  const geometry& w = geometry_of(p);
   if (p.groups != 1) return {QUERN_REASON_SHAPE, "groups", p.groups, 1};
   if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
   if (w.stride[2] > 2) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], 2};

@@ -115,7 +115,8 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
   return a;
 }
 
-// A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows.
+// A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows, and axes that
+// are only walked are merged.
 struct geometry {
   int64_t n, c, k, groups;                       // c and k of one group
   int64_t src[5], dst[5], residual[5];           // strides, n c d h w; of the channels, see channel_offset()
@@ -135,6 +136,28 @@ struct geometry {
     const auto holds_nothing = [](const quern_tensor& t) { return std::find(t.size, t.size + 5, 0) != t.size + 5; };
     if (holds_nothing(p.src)) std::fill_n(src, 5, 0), src_block = 1;
     if (holds_nothing(p.weights)) std::fill_n(weights, 5, 0), weights_group = 0;
+  }
+
+  // Axes without a filter that lie one behind the other are one axis, and a filter along d alone is one along h: of
+  // three axes two are left where it can be, which is what kernels are made for.
+  void merge_axes() {
+    if (in[0] == 1 && out[0] == 1 && filter[0] == 1) return;
+    const auto idle = [&](int i) { return filter[i] == 1 && stride[i] == 1 && pad[i] == 0 && in[i] == out[i]; };
+    const auto follow = [&](int i) {  // the next axis
+      return idle(i) && idle(i + 1) && src[2 + i] == in[i + 1] * src[3 + i] && dst[2 + i] == in[i + 1] * dst[3 + i] &&
+             residual[2 + i] == in[i + 1] * residual[3 + i];
+    };
+    if (follow(0)) {
+      in[1] *= in[0], out[1] = in[1];
+    } else if (follow(1)) {
+      in[2] *= in[1], out[2] = in[2];
+      for (int64_t* each : {in, out, filter, stride, dilation, pad}) each[1] = each[0];
+      for (int64_t* each : {src, dst, residual, weights}) each[3] = each[2];
+      filter[0] = stride[0] = dilation[0] = 1, pad[0] = 0;
+    } else {
+      return;
+    }
+    in[0] = out[0] = 1;
   }
 
   int64_t phases(int axis_index) const {
@@ -222,6 +245,7 @@ inline geometry geometry_of(const quern_problem& p) {
   g.weights[1] = p.weights.stride[g.transposed ? 0 : 1];
   g.weights_group = p.weights.stride[0] * (g.transposed ? g.c : g.k);
   g.forget_empty(p);
+  g.merge_axes();
   return g;
 }
 

@@ -120,6 +120,11 @@ inline const shape fixed_shapes[] = {
      .dilation = {2, 1, 4},
      .begin = {2, 1, 6},
      .end = {1, 1, 9}},
+    // Axes that are only walked, in front of the filter's and behind it.
+    {.n = 2, .groups = 18, .image = {6, 3, 5}, .filter = {3, 1, 1}, .begin = {1, 0, 0}, .end = {1, 0, 0}},
+    {.c = 6, .k = 10, .image = {5, 3, 4}, .filter = {3, 1, 1}, .stride = {2, 1, 1}, .begin = {1, 0, 0}},
+    {.c = 5, .k = 9, .groups = 2, .image = {4, 3, 9}, .filter = {1, 1, 3}, .begin = {0, 0, 1}, .end = {0, 0, 1}},
+    {.c = 3, .k = 4, .image = {3, 4, 5}},
     {.groups = 9, .image = {1, 33, 35}, .filter = {1, 31, 31}, .begin = {0, 15, 15}, .end = {0, 15, 15}},
     {.op = QUERN_CONV_TRANSPOSED,
      .k = 2,

@@ -554,7 +554,7 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
   } cases[] = {
       {"nhwc:nc8hw8 ic64ih8oc8oh8kh1", "dst.layout is nc8hw8, it takes nchw and nhwc"},
       {"nhwc g2ic96ih8oc8oh8kh1", "src.size[1] / groups modulo 32 is 16, it takes 0"},
-      {"nhwc ic4id3ih3oc4od3oh3kd1kh1", "src.size[2] or window along d is 3, it takes 1"},
+      {"nhwc ic4id3ih3oc4od3oh3kd1kh3ph1", "src.size[2] or window along d is 3, it takes 1"},
       {"nhwc ic4ih300iw9oc4oh173ow9kh200kw1ph36",
        "inputs before or behind the last window along h is -163, it takes 127"},
       {"nhwc ic4ih100iw1oc4oh12ow1kh1kw1sh9", "window.stride[1] is 9, it takes 8"},
@@ -588,7 +588,7 @@ TEST_F(CudaDevice, FirstLayersSayWhatTheyCannotTake) {
       {"f16 nhwc g2ic4ih8oc8oh8kh3ph1", "groups is 2, it takes 1"},
       {"f16 nhwc ic3ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1"},
       {"f16 nhwc:nc8hw8 ic3ih8oc8oh8kh3ph1", "dst.layout is nc8hw8, it takes nchw and nhwc"},
-      {"f16 nhwc ic3id3ih3oc4od3oh3kd1kh1", "src.size[2] or window along d is 3, it takes 1"},
+      {"f16 nhwc ic3id3ih3oc4od3oh3kd1kh3ph1", "src.size[2] or window along d is 3, it takes 1"},
       {"nhwc ic3ih64oc32oh49kh16", "bytes of a panel's weights and a window is 212480, it takes 74752", "first_f32_32"},
       {"f16 nhwc ic1ih1000001iw1000000oc8oh1ow1kh2kw1000000dh999999dw0",
        "bytes of a panel's weights and a window is 4294967296, it takes 56320"},
