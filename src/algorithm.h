@@ -88,6 +88,18 @@ struct algorithm {
   const char* prepare;  // an entry of its rows' images beside theirs, which it may launch first
 };
 
+// The error class of the pair's sums.
+inline quern_accuracy accuracy_of(const algorithm& a, const kernel& row, quern_type src) {
+  return src == QUERN_S8 ? QUERN_ACCURACY_EXACT : row.accuracy ? row.accuracy : a.accuracy;
+}
+
+// How far results repeat: integers may be added in any order, and all end in the same multiply-adds of f32; but
+// exponentials are everyone's own.
+inline int32_t repeat_of(const algorithm& a, const quern_problem& p) {
+  if (!sums_exactly(p)) return a.repeat;
+  return p.epilogue.activation <= QUERN_PRELU ? QUERN_REPEAT_REF : std::max<int32_t>(a.repeat, QUERN_REPEAT_ISA);
+}
+
 }  // namespace quern
 
 #define QUERN_ALGORITHM(name_, ...)                          \

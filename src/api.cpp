@@ -63,8 +63,8 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, const quern
   plan->problem = p;
   plan->packed_bytes = o.algorithm->pack ? sizeof(blob_header) + o.blocks.packed_bytes : 0;
   plan->workspace_bytes = o.blocks.workspace_bytes * o.blocks.workers;
-  plan->accuracy = o.algorithm->accuracy, plan->repeat = o.algorithm->repeat;
-  plan->error_bound = o.algorithm->error_bound(p);
+  plan->accuracy = accuracy_of(*o.algorithm, *o.row, p.src.type), plan->repeat = repeat_of(*o.algorithm, p);
+  plan->error_bound = sums_exactly(p) ? 0 : o.algorithm->error_bound(p);
   plan->predicted_ns = o.cost.ns;
   plan_state state = {
       0,      o.algorithm, o.row, o.blocks, blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes),
@@ -137,7 +137,8 @@ span span_of(const char* name, const void* p, uint64_t bytes) {
 quern_status check_args(const quern_plan& plan, const kernel& row, const quern_args& a, const quern_exec& e,
                         quern_error* error) {
   const quern_problem& p = plan.problem;
-  const uint64_t element = static_cast<uint64_t>(type_bytes(p.dst.type));
+  const uint64_t element = static_cast<uint64_t>(type_bytes(p.src.type));  // of weights, too
+  const uint64_t output = static_cast<uint64_t>(type_bytes(p.dst.type));   // of the residual, too
   const uint64_t number = static_cast<uint64_t>(type_bytes(vector_type(p)));
   const uint64_t vector = static_cast<uint64_t>(output_channels(p)) * number;
   const uint64_t weights = plan.packed_bytes ? plan.packed_bytes : bytes_of(p.weights);
@@ -151,12 +152,12 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
   };
   const operand operands[] = {{"args.src", a.src, bytes_of(p.src), src_align, true},
                               {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
-                              {"args.residual", a.residual, bytes_of(p.residual), element, p.epilogue.residual != 0},
+                              {"args.residual", a.residual, bytes_of(p.residual), output, p.epilogue.residual != 0},
                               {"args.scale", a.scale, vector, number, p.epilogue.scale != 0},
                               {"args.bias", a.bias, vector, number, p.epilogue.bias != 0},
                               {"args.slope", a.slope, vector, number, p.epilogue.activation == QUERN_PRELU},
                               {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
-                              {"args.dst", a.dst, bytes_of(p.dst), element, true}};
+                              {"args.dst", a.dst, bytes_of(p.dst), output, true}};
   const span dst = span_of("args.dst", a.dst, bytes_of(p.dst));
   const span workspace = span_of("exec.workspace", e.workspace, plan.workspace_bytes);
   for (const operand& o : operands) {

@@ -41,8 +41,8 @@ quern_candidate candidate_of(const full_problem& p, const work& work, const opti
   c.backend = o.backend;
   c.reason = o.why.reason, c.field = o.why.field, c.value = o.why.value, c.limit = o.why.limit;
   c.predictor = is_gpu(w.machine) ? gpu_predictor_name : predictor_name;
-  c.accuracy = o.algorithm->accuracy, c.repeat = o.algorithm->repeat;
-  c.error_bound = o.algorithm->error_bound(p);
+  c.accuracy = accuracy_of(*o.algorithm, *o.row, p.src.type), c.repeat = repeat_of(*o.algorithm, p);
+  c.error_bound = sums_exactly(p) ? 0 : o.algorithm->error_bound(p);
   c.bytes = work.bytes;
   c.src_layout = o.src_layout, c.dst_layout = o.dst_layout;
   if (o.verdict == QUERN_USABLE) {

@@ -81,14 +81,15 @@ struct property {
   bool (*holds)(const algorithm&, const kernel&);
 };
 template <quern_accuracy Class>
-bool has_class(const algorithm& a, const kernel&) {
-  return a.accuracy == Class;
+bool has_class(const algorithm& a, const kernel& row) {
+  return accuracy_of(a, row, row.type) == Class;
 }
 constexpr property properties[] = {
     {"exact", has_class<QUERN_ACCURACY_EXACT>},
     {"f32", has_class<QUERN_ACCURACY_F32>},
     {"f32_fast", has_class<QUERN_ACCURACY_F32_FAST>},
     {"f32_loose", has_class<QUERN_ACCURACY_F32_LOOSE>},
+    {"f16", has_class<QUERN_ACCURACY_F16>},
     {"packs", [](const algorithm& a, const kernel&) { return a.pack != nullptr; }},
     {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }},
     {"splits", [](const algorithm& a, const kernel& row) { return a.splits && row.type == QUERN_F32; }}};
@@ -154,13 +155,13 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
   }
   // Made where it stays: a copy would wait for what has just been written, half of what all else here takes.
   if (*new (&o.why) refusal(a.refuse(p, row))) return;
-  if (a.accuracy > p.accuracy) {
-    o.why = {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, a.accuracy};
+  if (const quern_accuracy own = accuracy_of(a, row, p.src.type); own > p.accuracy) {
+    o.why = {QUERN_REASON_ACCURACY, "accuracy", p.accuracy, own};
     return;
   }
   if ((o.why = ruled_out(a, row, w.wish))) return;
-  if (a.repeat < w.wish.repeat) {
-    o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, a.repeat};
+  if (const int32_t own = repeat_of(a, p); own < w.wish.repeat) {
+    o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, own};
     return;
   }
 #if !defined(QUERN_NO_TUNING)
@@ -315,19 +316,21 @@ class looked_up {
 quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_error* error) {
   option o, nearest = {};  // the refusal to name: of who came furthest
   refusal_tally tally;
-  int refused = 0, furthest = -1, own = 0;  // own: that need not be asked for by name
+  int refused = 0, furthest = -1, own = 0;  // own: of this type, that need not be asked for by name
+  const algorithm* to_ask_for = nullptr;
   for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     in_best_layouts(p, a, row, backend, w, nullptr, o);
-    ++refused, own += !a.on_request;
+    ++refused, own += !a.on_request && (!row.type || row.type == p.src.type);
+    if (a.on_request && o.why.reason == QUERN_REASON_WISH) to_ask_for = &a;
     tally.add(o.why);
     if (const int distance = distance_of(o, w.wish); distance > furthest) nearest = o, furthest = distance;
   });
   if (!nearest.algorithm)
     return fail(error, QUERN_UNSUPPORTED, "op", p.op, 0, "no kernel of this build solves the operator %d", p.op);
-  if (own == 0 && nearest.why.reason == QUERN_REASON_WISH && !w.wish.algorithm)
+  if (own == 0 && to_ask_for && !w.wish.algorithm)
     return fail(error, QUERN_UNSUPPORTED, "wish.algorithm", 0, 0,
-                "only the reference computes %s here, and it runs when it is asked for: wish.algorithm = \"%s\"",
-                name_of(op_words, p.op), nearest.algorithm->name);
+                "only the reference computes %s of %s here, and it runs when it is asked for: wish.algorithm = \"%s\"",
+                name_of(op_words, p.op), name_of(type_words, p.src.type), to_ask_for->name);
   char why[200], all[160] = "";
   explain(candidate_of(p, work(p), nearest, w), why, sizeof why);
   tally.print(all, sizeof all);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The element types of 16 bits: their values, and rounding to them, to nearest and ties to even.  By integers, so
-// that no mode of the caller's (denormals as zero) comes in; a GPU has instructions for it.
+// The element types of 16 bits and of 8: their values, and rounding to them, to nearest and ties to even.  By integers,
+// so that no mode of the caller's (denormals as zero) comes in; a GPU has instructions for it.
 #pragma once
 
 #include <string.h>
@@ -17,6 +17,12 @@ struct f16 {
 struct bf16 {
   uint16_t bits;
 };
+struct s8 {
+  int8_t bits;
+};
+struct e4m3 {
+  uint8_t bits;
+};
 
 template <class T>
 inline constexpr quern_type type_of = 0;
@@ -26,6 +32,10 @@ template <>
 inline constexpr quern_type type_of<f16> = QUERN_F16;
 template <>
 inline constexpr quern_type type_of<bf16> = QUERN_BF16;
+template <>
+inline constexpr quern_type type_of<s8> = QUERN_S8;
+template <>
+inline constexpr quern_type type_of<e4m3> = QUERN_E4M3;
 
 QUERN_INLINE uint32_t bits_of(float x) {
   uint32_t bits;
@@ -52,6 +62,15 @@ QUERN_INLINE float value(f16 x) {
   if (rest < 0x400) return float_of(sign | bits_of(static_cast<float>(rest) * 0x1p-24f));
   return float_of(sign | ((rest << 13) + 0x38000000));
 #endif
+}
+
+QUERN_INLINE float value(s8 x) { return x.bits; }
+// Numbers below 2^-6 are steps of 2^-9.
+QUERN_INLINE float value(e4m3 x) {
+  const uint32_t sign = uint32_t{x.bits} >> 7 << 31, rest = x.bits & 0x7fu;
+  if (rest == 0x7f) return float_of(sign | 0x7fc00000);
+  if (rest < 8) return float_of(sign | bits_of(static_cast<float>(rest) * 0x1p-9f));
+  return float_of(sign | ((rest << 20) + 0x3c000000));
 }
 
 template <class T>
@@ -86,6 +105,44 @@ QUERN_INLINE f16 rounded<f16>(float x) {
 #endif
 }
 
+// Ends at the ends of the range; NaN is 0.
+template <>
+QUERN_INLINE s8 rounded<s8>(float x) {
+#if defined(__CUDA_ARCH__)
+  int32_t y;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return {static_cast<int8_t>(y)};
+#else
+  const float limited = x > 127.0f ? 127.0f : x < -128.0f ? -128.0f : x == x ? x : 0.0f;
+  const int32_t whole = static_cast<int32_t>(limited);  // towards zero
+  const float rest = limited - static_cast<float>(whole);
+  const int32_t odd = whole & 1;
+  return {
+      static_cast<int8_t>(whole + (rest > 0.5f || (rest == 0.5f && odd)) - (rest < -0.5f || (rest == -0.5f && odd)))};
+#endif
+}
+// Ends at 448, for infinities too.
+template <>
+QUERN_INLINE e4m3 rounded<e4m3>(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %1;" : "=h"(pair) : "f"(x));
+  return {static_cast<uint8_t>(pair)};
+#else
+  const uint32_t sign = bits_of(x) >> 31 << 7, rest = bits_of(x) & 0x7fffffff;
+  if (rest > 0x7f800000) return {0x7f};
+  if (rest >= 0x43e00000) return {static_cast<uint8_t>(sign | 0x7e)};
+  if (rest >= 0x3c800000)
+    return {static_cast<uint8_t>(sign | ((rest - 0x3c000000 + 0x7ffff + (rest >> 20 & 1)) >> 20))};
+  // Denormal: whole steps of 2^-9, of a mantissa in steps of 2^(exponent - 150).
+  const uint32_t exponent = rest >> 23;
+  if (exponent < 117) return {static_cast<uint8_t>(sign)};
+  const uint32_t shift = 141 - exponent, mantissa = (rest & 0x7fffff) | 0x800000;
+  const uint32_t half = (1u << (shift - 1)) - 1 + (mantissa >> shift & 1);
+  return {static_cast<uint8_t>(sign | ((mantissa + half) >> shift))};
+#endif
+}
+
 // Once: through a float whose last bit says that it is inexact (rounding to odd).
 template <class T>
 QUERN_INLINE T rounded(double x) {
@@ -102,6 +159,20 @@ QUERN_INLINE float rounded<float>(double x) {
 template <>
 QUERN_INLINE double rounded<double>(double x) {
   return x;
+}
+
+// f(x) for an x of the type that dst and residual have: T, but beside 8 bits it may be one of these.
+template <class T, class F>
+QUERN_INLINE auto with_output(quern_type type, F f) {
+  if constexpr (sizeof(T) == 1) {
+    switch (type) {
+      case QUERN_F32: return f(float{});
+      case QUERN_F16: return f(f16{});
+      case QUERN_BF16: return f(bf16{});
+      default: break;
+    }
+  }
+  return f(T{});
 }
 
 // Two neighbours as one word, the first one low.

@@ -18,6 +18,7 @@ namespace {
 constexpr int64_t max_bytes = int64_t{1} << 56;         // of a tensor, first element to last
 constexpr int64_t max_window = (int64_t{1} << 31) - 1;  // pads, strides, dilations, groups
 constexpr int64_t max_work = int64_t{1} << 62;          // multiply-adds
+constexpr int64_t most_exact = (int64_t{1} << 17) - 1;  // products of s8 in a sum
 
 long long ll(int64_t v) { return v; }
 
@@ -113,16 +114,15 @@ quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
 
 quern_status check_accuracy(quern_problem& p, quern_error* error) {
   switch (p.accuracy) {
-    case QUERN_ACCURACY_DEFAULT:
-      p.accuracy = p.src.type == QUERN_F64 ? QUERN_ACCURACY_F32 : QUERN_ACCURACY_F32_FAST;
-      return QUERN_OK;
+    case QUERN_ACCURACY_DEFAULT: p.accuracy = default_accuracy(p.src.type); return QUERN_OK;
     case QUERN_ACCURACY_EXACT:
     case QUERN_ACCURACY_F32:
     case QUERN_ACCURACY_F32_FAST:
-    case QUERN_ACCURACY_F32_LOOSE: return QUERN_OK;
+    case QUERN_ACCURACY_F32_LOOSE:
+    case QUERN_ACCURACY_F16: return QUERN_OK;
     default:
-      return fail(error, QUERN_INVALID, "accuracy", p.accuracy, QUERN_ACCURACY_F32_LOOSE,
-                  "accuracy is %d, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40", p.accuracy);
+      return fail(error, QUERN_INVALID, "accuracy", p.accuracy, QUERN_ACCURACY_F16,
+                  "accuracy is %d, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40, 60", p.accuracy);
   }
 }
 
@@ -141,12 +141,53 @@ quern_status check_window(quern_op op, quern_window& w, quern_error* error) {
   return QUERN_OK;
 }
 
-// Type, layout and sizes of a tensor that is there; `last` is the last layout that it may have.
-quern_status check_tensor(const char* name, const quern_tensor& t, quern_type type, quern_layout last,
-                          quern_error* error) {
-  if (t.type < QUERN_F32) return refuse(error, name, "type", -1, t.type, "at least", QUERN_F32);
-  if (t.type > QUERN_BF16) return refuse(error, name, "type", -1, t.type, "at most", QUERN_BF16);
-  if (t.type != type) return refuse(error, name, "type", -1, t.type, "src.type =", type);
+// A set of types, as bits.
+template <class... Type>
+constexpr uint32_t types_of(Type... type) {
+  return (0 | ... | (1u << type));
+}
+
+// What src may hold: integers of 32 bits are sums, and 8 bits are multiplied alone.
+constexpr uint32_t inputs_of(quern_op op) {
+  constexpr uint32_t floats = types_of(QUERN_F32, QUERN_F64, QUERN_F16, QUERN_BF16);
+  return multiplies(op) ? floats | types_of(QUERN_S8, QUERN_E4M3) : floats;
+}
+
+// What dst may hold.
+constexpr uint32_t outputs_of(quern_type src) {
+  switch (src) {
+    case QUERN_S8: return types_of(QUERN_S8, QUERN_F32, QUERN_F16, QUERN_BF16, QUERN_S32);
+    case QUERN_E4M3: return types_of(QUERN_E4M3, QUERN_F32, QUERN_F16, QUERN_BF16);
+    default: return types_of(src);
+  }
+}
+
+// `of` and its name are what `allowed` follows from.
+quern_status check_type(const char* name, quern_type type, uint32_t allowed, const char* of, const char* of_name,
+                        quern_error* error) {
+  if (type < QUERN_F32) return refuse(error, name, "type", -1, type, "at least", QUERN_F32);
+  if (type > QUERN_S32) return refuse(error, name, "type", -1, type, "at most", QUERN_S32);
+  if (allowed >> type & 1) return QUERN_OK;
+  if (!error) return QUERN_INVALID;
+  char field[32], list[64] = "";
+  snprintf(field, sizeof field, "%s.type", name);
+  const bool several = (allowed & (allowed - 1)) != 0;
+  for (const word& w : type_words)
+    if (const size_t length = strlen(list); allowed >> w.value & 1)
+      snprintf(list + length, sizeof list - length, "%s%s", length ? " " : "", w.name);
+  return fail(error, QUERN_INVALID, field, type, several ? allowed : __builtin_ctz(allowed),
+              "%s is %s, must be %s%s where %s is %s", field, name_of(type_words, type), several ? "one of " : "", list,
+              of, of_name);
+}
+
+quern_status check_type(const char* name, const quern_tensor& t, uint32_t allowed, const char* of,
+                        const quern_tensor& from, quern_error* error) {
+  return check_type(name, t.type, allowed, of, name_of(type_words, from.type), error);
+}
+
+// Layout and sizes of a tensor that is there, whose type is known to be one; `last` is the last layout that it may
+// have.
+quern_status check_tensor(const char* name, const quern_tensor& t, quern_layout last, quern_error* error) {
   if (t.layout < QUERN_NCHW) return refuse(error, name, "layout", -1, t.layout, "at least", QUERN_NCHW);
   if (t.layout > last) return refuse(error, name, "layout", -1, t.layout, "at most", last);
   const int64_t block = block_of(t.layout);
@@ -219,12 +260,14 @@ quern_status settle(const char* name, const char* part, int64_t* given, const in
   return QUERN_OK;
 }
 
-quern_status derive(const char* name, quern_tensor& t, const quern_tensor& from, const int64_t* size, quern_layout last,
-                    quern_error* error) {
+// `of` is the type that the types that are allowed follow from.
+quern_status derive(const char* name, quern_tensor& t, uint32_t allowed, const char* of, const quern_tensor& from,
+                    const int64_t* size, quern_layout last, quern_error* error) {
   if (t.type == 0) t.type = from.type;
   if (t.layout == 0) t.layout = from.layout;
   if (all_zero(t.size)) std::copy_n(size, 5, t.size);
-  if (auto s = check_tensor(name, t, from.type, last, error)) return s;
+  if (auto s = check_type(name, t, allowed, of, from, error)) return s;
+  if (auto s = check_tensor(name, t, last, error)) return s;
   return settle(name, "size", t.size, size, 5, error);
 }
 
@@ -264,9 +307,8 @@ quern_status check_axes(quern_problem& p, quern_error* error) {
   return QUERN_OK;
 }
 
-// A reorder only moves: of an epilogue it has nothing.
-quern_status reorder_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
-  if (auto s = no_window(p, error)) return s;
+// Of what comes out as it is.
+quern_status no_epilogue(const quern_problem& p, quern_error* error) {
   const quern_epilogue& e = p.epilogue;
   const struct {
     const char* name;
@@ -281,6 +323,13 @@ quern_status reorder_sizes(quern_problem& p, int64_t size[5], quern_error* error
   if (e.alpha != 1)
     return fail(error, QUERN_INVALID, "epilogue.alpha", 0, 1, "epilogue.alpha is %g, must be 0 or 1",
                 static_cast<double>(e.alpha));
+  return QUERN_OK;
+}
+
+// A reorder only moves.
+quern_status reorder_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
+  if (auto s = no_window(p, error)) return s;
+  if (auto s = no_epilogue(p, error)) return s;
   std::copy_n(p.src.size, 5, size);
   return QUERN_OK;
 }
@@ -410,6 +459,11 @@ quern_status check_work(const quern_problem& p, quern_error* error) {
     if (many(size[i]))
       return fail(error, QUERN_INVALID, transposed ? "src.size" : "dst.size", size[i], max_work,
                   "the problem has more than 2^62 multiply-adds");
+  // Each product of s8 is 2^14 at most.
+  if (const int64_t length = sum_length(p); sums_exactly(p) && length > most_exact)
+    return fail(error, QUERN_INVALID, p.op == QUERN_GEMM ? "src.size[4]" : "src.size[1]", length, most_exact,
+                "an output sums up %lld products of s8, must be at most %lld to stay within 32 bits", ll(length),
+                ll(most_exact));
   return QUERN_OK;
 }
 
@@ -425,14 +479,16 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;
   // Rows and columns have no channels to be blocked.
   const quern_layout last = p.op == QUERN_GEMM ? QUERN_NHWC : is_conv(p.op) ? QUERN_ANY : QUERN_NC16HW16;
-  if (auto s = check_tensor("src", p.src, p.src.type, last, error)) return s;
+  if (auto s = check_type("src", p.src.type, inputs_of(p.op), "op", name_of(op_words, p.op), error)) return s;
+  if (auto s = check_tensor("src", p.src, last, error)) return s;
   if (!has_weights(p.op)) {
     const quern_tensor none = {};
     if (memcmp(&p.weights, &none, sizeof none) != 0)
       return fail(error, QUERN_INVALID, "weights", p.weights.type, 0, "weights is described, but %s has none",
                   name_of(op_words, p.op));
-  } else if (auto s = check_tensor("weights", p.weights, p.src.type, is_elementwise(p.op) ? last : QUERN_NHWC, error)) {
-    return s;
+  } else {
+    if (auto s = check_type("weights", p.weights, types_of(p.src.type), "src.type", p.src, error)) return s;
+    if (auto s = check_tensor("weights", p.weights, is_elementwise(p.op) ? last : QUERN_NHWC, error)) return s;
   }
   if (auto s = check_window(p.op, p.window, error)) return s;
   if (auto s = check_epilogue(p.epilogue, error)) return s;
@@ -446,7 +502,9 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
                : has_window(p.op)      ? window_sizes(p, size, error)
                                        : element_sizes(p, size, error))
     return s;
-  if (auto s = derive("dst", p.dst, p.src, size, last, error)) return s;
+  if (auto s = derive("dst", p.dst, outputs_of(p.src.type), "src.type", p.src, size, last, error)) return s;
+  if (p.dst.type == QUERN_S32)
+    if (auto s = no_epilogue(p, error)) return s;
   if (auto s = check_strides("src", p.src, false, error)) return s;
   if (has_weights(p.op)) {
     if (auto s = check_strides("weights", p.weights, false, error)) return s;
@@ -454,7 +512,8 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   if (auto s = check_strides("dst", p.dst, true, error)) return s;
   if (p.epilogue.residual != QUERN_RESIDUAL_NONE) {
     if (p.residual.layout == QUERN_ANY) p.residual.layout = p.dst.layout;
-    if (auto s = derive("residual", p.residual, p.dst, p.dst.size, last, error)) return s;
+    if (auto s = derive("residual", p.residual, types_of(p.dst.type), "dst.type", p.dst, p.dst.size, last, error))
+      return s;
     if (auto s = check_strides("residual", p.residual, false, error)) return s;
   } else {
     const quern_tensor none = {};

@@ -36,11 +36,26 @@ template <class Visit>
 void for_each_layout(const quern_problem& p, Visit visit);
 
 // Bytes of one element.
-inline int64_t type_bytes(quern_type type) { return type == QUERN_F64 ? 8 : type == QUERN_F32 ? 4 : 2; }
+inline int64_t type_bytes(quern_type type) {
+  static constexpr int8_t bytes[] = {0, 4, 8, 2, 2, 1, 1, 4};
+  return bytes[type];
+}
 
-// What rounding to it adds at most, relative to the number.
+// What rounding to it adds at most, relative to the number; integers are rounded from f32.
 inline double roundoff(quern_type type) {
-  return type == QUERN_F64 ? 0x1p-53 : type == QUERN_F32 ? 0x1p-24 : type == QUERN_F16 ? 0x1p-11 : 0x1p-8;
+  static constexpr double least[] = {0, 0x1p-24, 0x1p-53, 0x1p-11, 0x1p-8, 0x1p-24, 0x1p-4, 0};
+  return least[type];
+}
+
+// Integers of 8 bits have no other errors than the epilogue's: their sums are exact.
+inline bool sums_exactly(const quern_problem& p) { return p.src.type == QUERN_S8; }
+
+// The class that a problem accepts which asks for none.
+inline quern_accuracy default_accuracy(quern_type src) {
+  return src == QUERN_S8     ? QUERN_ACCURACY_EXACT
+         : src == QUERN_E4M3 ? QUERN_ACCURACY_F16
+         : src == QUERN_F64  ? QUERN_ACCURACY_F32
+                             : QUERN_ACCURACY_F32_FAST;
 }
 
 // The type of scale, bias and slope.

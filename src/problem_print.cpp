@@ -178,6 +178,7 @@ void print_epilogue(line& l, const quern_problem& p) {
 
 void print(line& l, const quern_problem& p) {
   l.add("%s %s", name_of(op_words, p.op), name_of(type_words, p.src.type));
+  if (p.dst.type != p.src.type) l.add(":%s:%s", name_of(type_words, p.weights.type), name_of(type_words, p.dst.type));
   const bool gemm = p.op == QUERN_GEMM, same = p.dst.layout == p.src.layout;
   if (!gemm || !same || p.src.layout != QUERN_NCHW) l.add(" %s", name_of(layout_words, p.src.layout));
   if (!same) l.add(":%s", name_of(layout_words, p.dst.layout));
@@ -197,8 +198,7 @@ void print(line& l, const quern_problem& p) {
   if (has_weights(p.op) && p.weights.layout != (is_elementwise(p.op) ? p.src.layout : QUERN_NCHW))
     l.add(" wei=%s", name_of(layout_words, p.weights.layout));
   print_epilogue(l, p);
-  const quern_accuracy usual = p.src.type == QUERN_F64 ? QUERN_ACCURACY_F32 : QUERN_ACCURACY_F32_FAST;
-  if (p.accuracy != usual) l.add(" accuracy=%s", name_of(accuracy_words, p.accuracy));
+  if (p.accuracy != default_accuracy(p.src.type)) l.add(" accuracy=%s", name_of(accuracy_words, p.accuracy));
 
   bool implied = true;
   for (int i = 0; i < 3 && has_window(p.op); ++i) {

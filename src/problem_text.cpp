@@ -60,6 +60,7 @@ struct reader {
   const char* at;
   quern_problem p;
   bool has_type, has_layout, has_op;
+  const char* type_at;
   const char* layout_at;
   const char* descriptor_at;
   const char* descriptor_end;
@@ -147,6 +148,20 @@ struct reader {
     return QUERN_OK;
   }
 
+  // WEIGHTS:DST
+  quern_status other_types(piece w) {
+    const char* colon = std::find(w.begin, w.end, ':');
+    if (colon == w.end) return fail_at(w.end, "type", "':' and the type of dst must follow, as in SRC:WEIGHTS:DST");
+    const piece parts[] = {{w.begin, colon}, {colon + 1, w.end}};
+    quern_tensor* const tensors[] = {&p.weights, &p.dst};
+    for (int i = 0; i < 2; ++i) {
+      const word* found = find(type_words, parts[i]);
+      if (!found) return no_such("type", parts[i], type_words);
+      tensors[i]->type = found->value;
+    }
+    return QUERN_OK;
+  }
+
   // True when w is one of the words before the descriptor.
   bool head_word(piece w, quern_status& status) {
     const auto once = [&](bool& has, const char* field) {
@@ -158,12 +173,14 @@ struct reader {
       p.op = op->value;
       return true;
     }
-    if (const word* type = find(type_words, w)) {
+    const char* colon = std::find(w.begin, w.end, ':');
+    if (const word* src = find(type_words, {w.begin, colon})) {
       once(has_type, "type");
-      p.src.type = p.weights.type = type->value;
+      type_at = w.begin;
+      p.src.type = p.weights.type = src->value;
+      if (status == QUERN_OK && colon != w.end) status = other_types({colon + 1, w.end});
       return true;
     }
-    const char* colon = std::find(w.begin, w.end, ':');
     if (const word* src = find(layout_words, {w.begin, colon})) {
       once(has_layout, "layout");
       layout_at = w.begin;
@@ -469,6 +486,9 @@ struct reader {
                   {"groups", word_at[GROUPS]},
                   {"axes", word_at[AXES]},
                   {"epsilon", word_at[EPS]},
+                  {"src.type", type_at},
+                  {"weights.type", type_at},
+                  {"dst.type", type_at},
                   {"src.layout", layout_at},
                   {"dst.layout", layout_at},
                   {"weights.layout", word_at[WEI]},

@@ -41,7 +41,9 @@ inline constexpr word op_words[] = {{"conv", QUERN_CONV},
                                     {"div", QUERN_DIV},
                                     {"max", QUERN_MAX},
                                     {"min", QUERN_MIN}};
-inline constexpr word type_words[] = {{"f32", QUERN_F32}, {"f64", QUERN_F64}, {"f16", QUERN_F16}, {"bf16", QUERN_BF16}};
+inline constexpr word type_words[] = {{"f32", QUERN_F32},   {"f64", QUERN_F64}, {"f16", QUERN_F16},
+                                      {"bf16", QUERN_BF16}, {"s8", QUERN_S8},   {"e4m3", QUERN_E4M3},
+                                      {"s32", QUERN_S32}};
 inline constexpr word layout_words[] = {{"nchw", QUERN_NCHW},         {"nhwc", QUERN_NHWC},
                                         {"nc4hw4", QUERN_NC4HW4},     {"nc8hw8", QUERN_NC8HW8},
                                         {"nc16hw16", QUERN_NC16HW16}, {"any", QUERN_ANY}};
@@ -49,7 +51,8 @@ inline constexpr word residual_words[] = {{"before", QUERN_RESIDUAL_BEFORE}, {"a
 inline constexpr word accuracy_words[] = {{"exact", QUERN_ACCURACY_EXACT},
                                           {"f32", QUERN_ACCURACY_F32},
                                           {"f32_fast", QUERN_ACCURACY_F32_FAST},
-                                          {"f32_loose", QUERN_ACCURACY_F32_LOOSE}};
+                                          {"f32_loose", QUERN_ACCURACY_F32_LOOSE},
+                                          {"f16", QUERN_ACCURACY_F16}};
 inline constexpr word activation_words[] = {{"identity", QUERN_IDENTITY},
                                             {"relu", QUERN_RELU},
                                             {"clamp", QUERN_CLAMP},

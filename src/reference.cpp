@@ -34,7 +34,7 @@ cost predict(const full_problem& p, const kernel&, const blocking& b, const mach
 double error_bound(const full_problem& p) {
   if (p.op == QUERN_REORDER) return 0;
   const double k = static_cast<double>(sum_length(p)) + 1;
-  return roundoff(p.src.type) + k * 0x1p-53;
+  return roundoff(p.dst.type) + k * 0x1p-53;
 }
 
 void run(const job& j, const execution& e) {

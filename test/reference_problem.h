@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "geometry.h"
+#include "half.h"
 #include "kernel.h"
 #include "problem.h"
 #include "registry.h"
@@ -67,7 +68,7 @@ void walk(const quern_tensor& t, F f) {
 template <class T>
 std::vector<T> integers(const quern_tensor& t, std::mt19937& random) {
   std::vector<T> values(static_cast<size_t>(extent(t)));
-  for (T& v : values) v = static_cast<T>(static_cast<int>(random() % 9) - 4);
+  for (T& v : values) v = rounded<T>(static_cast<double>(static_cast<int>(random() % 9) - 4));
   return values;
 }
 
@@ -77,9 +78,9 @@ T& element(std::vector<T>& values, const quern_tensor& t, const index& at) {
 }
 
 // The whole dst of a problem without epilogue.
-template <class T>
-std::vector<T> reference(const quern_problem& p, const std::vector<T>& src, const std::vector<T>& weights) {
-  std::vector<T> dst(static_cast<size_t>(extent(p.dst)));
+template <class T, class Out = T>
+std::vector<Out> reference(const quern_problem& p, const std::vector<T>& src, const std::vector<T>& weights) {
+  std::vector<Out> dst(static_cast<size_t>(extent(p.dst)));
   quern_args args = {};
   args.size = sizeof args;
   args.src = src.data();

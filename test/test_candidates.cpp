@@ -10,6 +10,7 @@
 
 #include "candidates.h"
 #include "machine.h"
+#include "problem_text.h"
 #include "registry.h"
 
 namespace quern {
@@ -161,6 +162,24 @@ TEST(Candidates, StructsOfOtherVersions) {
   EXPECT_EQ(quern_candidates(reinterpret_cast<quern_device*>(&out), &p, &wish, &out, 1, &count, &error), QUERN_INVALID);
   EXPECT_EQ(count, 77u);
   EXPECT_EQ(out.algorithm, nullptr);
+}
+
+// Types that a CPU has no kernel of.
+TEST(Candidates, TheReferenceMustBeAskedFor) {
+  for (const quern_type type : {QUERN_S8, QUERN_E4M3, QUERN_F16}) {
+    const quern_problem p = quern_conv2d(type, QUERN_NHWC, 1, 4, 4, 4, 4, 3, 3);
+    quern_wish wish = wish_of();
+    quern_plan plan;
+    quern_error error = {};
+    EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_UNSUPPORTED);
+    EXPECT_EQ(std::string(error.text), std::string("only the reference computes conv of ") + name_of(type_words, type) +
+                                           " here, and it runs when it is asked for: wish.algorithm = \"reference\"");
+    wish.algorithm = "reference";
+    ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
+    EXPECT_EQ(plan.accuracy, type == QUERN_S8 ? QUERN_ACCURACY_EXACT : QUERN_ACCURACY_F32);
+    EXPECT_EQ(plan.error_bound == 0, type == QUERN_S8);
+    EXPECT_EQ(plan.repeat, QUERN_REPEAT_REF);
+  }
 }
 
 TEST(Candidates, EveryReasonIsExplained) {

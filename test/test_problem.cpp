@@ -119,6 +119,23 @@ TEST(problem_complete, is_the_identity_on_what_is_complete) {
   }
 }
 
+// What comes out of 8 bits, and how exactly unless it is said.
+TEST(problem_complete, derives_types_and_classes) {
+  quern_problem p = conv();
+  p.src.type = p.weights.type = QUERN_S8;
+  p.epilogue.residual = QUERN_RESIDUAL_BEFORE;
+  EXPECT_EQ(completed(p).dst.type, QUERN_S8);
+  EXPECT_EQ(completed(p).residual.type, QUERN_S8);
+  EXPECT_EQ(completed(p).accuracy, QUERN_ACCURACY_EXACT);
+  for (quern_type dst : {QUERN_F32, QUERN_F16, QUERN_BF16}) {
+    p.dst.type = dst;
+    EXPECT_EQ(completed(p).residual.type, dst);
+  }
+  p.src.type = p.weights.type = p.dst.type = QUERN_E4M3;
+  EXPECT_EQ(completed(p).accuracy, QUERN_ACCURACY_F16);
+  EXPECT_EQ(quern::bytes_of(completed(p).src) * 4, quern::bytes_of(completed(conv()).src));
+}
+
 TEST(problem_complete, takes_zero_sized_problems) {
   quern_problem p = conv();
   p.src.size[0] = 0;
@@ -151,9 +168,25 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.groups = 8, p.weights.size[1] = 1; }, "groups", "groups is 8, must divide weights.size[0] = 12"},
       {[](auto& p) { p.groups = 2; }, "weights.size[1]", "weights.size[1] is 8, must be src.size[1] / groups = 4"},
       {[](auto& p) { p.src.type = 0; }, "src.type", "src.type is 0, must be at least 1"},
-      {[](auto& p) { p.src.type = QUERN_BF16 + 1; }, "src.type", "src.type is 5, must be at most 4"},
-      {[](auto& p) { p.weights.type = QUERN_F64; }, "weights.type", "weights.type is 2, must be src.type = 1"},
-      {[](auto& p) { p.dst.type = QUERN_F64; }, "dst.type", "dst.type is 2, must be src.type = 1"},
+      {[](auto& p) { p.src.type = QUERN_S32 + 1; }, "src.type", "src.type is 8, must be at most 7"},
+      {[](auto& p) { p.src.type = QUERN_S32; }, "src.type",
+       "src.type is s32, must be one of f32 f64 f16 bf16 s8 e4m3 where op is conv"},
+      {[](auto& p) { p.weights.type = QUERN_F64; }, "weights.type",
+       "weights.type is f64, must be f32 where src.type is f32"},
+      {[](auto& p) { p.dst.type = QUERN_F64; }, "dst.type", "dst.type is f64, must be f32 where src.type is f32"},
+      {[](auto& p) { p.src.type = p.weights.type = QUERN_S8, p.dst.type = QUERN_E4M3; }, "dst.type",
+       "dst.type is e4m3, must be one of f32 f16 bf16 s8 s32 where src.type is s8"},
+      {[](auto& p) { p.src.type = p.weights.type = QUERN_E4M3, p.dst.type = QUERN_S32; }, "dst.type",
+       "dst.type is s32, must be one of f32 f16 bf16 e4m3 where src.type is e4m3"},
+      {[](auto& p) {
+         p.src.type = p.weights.type = p.residual.type = QUERN_S8, p.dst.type = QUERN_F16;
+         p.epilogue.residual = QUERN_RESIDUAL_AFTER;
+       },
+       "residual.type", "residual.type is s8, must be f16 where dst.type is f16"},
+      {[](auto& p) { p.src.type = p.weights.type = QUERN_S8, p.dst.type = QUERN_S32, p.epilogue.bias = 1; },
+       "epilogue.bias", "epilogue.bias is 1, must be 0"},
+      {[](auto& p) { p.src.type = p.weights.type = QUERN_S8, p.src.size[1] = p.weights.size[1] = 8739; }, "src.size[1]",
+       "an output sums up 131085 products of s8, must be at most 131071 to stay within 32 bits"},
       {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 6"},
       {[](auto& p) { p.weights.layout = QUERN_NC8HW8; }, "weights.layout", "weights.layout is 4, must be at most 2"},
       {[](auto& p) { p.weights.layout = 0; }, "weights.layout", "weights.layout is 0, must be at least 1"},
@@ -191,7 +224,7 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.epilogue.residual = 1, p.residual.size[1] = 12; }, "residual.size[0]",
        "residual.size[0] is 0, must be 2"},
       {[](auto& p) { p.accuracy = 15; }, "accuracy",
-       "accuracy is 15, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40"},
+       "accuracy is 15, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40, 60"},
       {[](auto& p) { p.src.stride[1] = -1; }, "src.stride[1]", "src.stride[1] is -1, must be at least 0"},
   };
   for (const auto& c : cases) {
@@ -255,7 +288,10 @@ TEST(problem_complete, names_what_operators_without_products_lack) {
       {sum, [](auto& p) { p.dst.size[0] = 2; }, "dst.size[1]", "dst.size[1] is 0, must be 8"},
       {add, [](auto& p) { p.weights.size[3] = 7; }, "weights.size[3]",
        "weights.size[3] is 7, must be 1 or src.size[3] = 14"},
-      {add, [](auto& p) { p.weights.type = QUERN_F32; }, "weights.type", "weights.type is 1, must be src.type = 4"},
+      {add, [](auto& p) { p.weights.type = QUERN_F32; }, "weights.type",
+       "weights.type is f32, must be bf16 where src.type is bf16"},
+      {pool, [](auto& p) { p.src.type = QUERN_S8; }, "src.type",
+       "src.type is s8, must be one of f32 f64 f16 bf16 where op is pool_max"},
       {add, [](auto& p) { p.weights.layout = QUERN_ANY; }, "weights.layout", "weights.layout is 6, must be at most 5"},
       {add, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
   };

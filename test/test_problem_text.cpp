@@ -193,11 +193,17 @@ TEST(problem_parse, points_at_what_is_wrong) {
       "'kq' is no key; known: g mb ic id ih iw oc od oh ow kd kh kw sd sh sw pd ph pw dd dh dw n\"name\"";
   expect_refused("conv f32 ic3_ih5kq3", 17, keys);
   expect_refused(
-      "s8 ic3ih5oc3kh3", 1,
-      "'s8' is no operator, type, layout or descriptor; known: conv conv_transposed gemm reorder pool_max "
+      "s4 ic3ih5oc3kh3", 1,
+      "'s4' is no operator, type, layout or descriptor; known: conv conv_transposed gemm reorder pool_max "
       "pool_avg pool_avg_padded reduce_sum reduce_mean reduce_max reduce_min reduce_prod reduce_l1 reduce_l2 "
-      "reduce_sum_square norm rms_norm softmax log_softmax unary add sub mul div max min f32 f64 f16 bf16 nchw "
-      "nhwc nc4hw4 nc8hw8 nc16hw16 any");
+      "reduce_sum_square norm rms_norm softmax log_softmax unary add sub mul div max min f32 f64 f16 bf16 s8 e4m3 "
+      "s32 nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
+  expect_refused("s8:s8 ic3ih5oc3kh3", 6, "':' and the type of dst must follow, as in SRC:WEIGHTS:DST");
+  expect_refused("conv s8:s8:u8 ic3ih5oc3kh3", 12, "'u8' is no type; known: f32 f64 f16 bf16 s8 e4m3 s32");
+  expect_refused("conv s8:f16:s8 ic3ih5oc3kh3", 6, "weights.type is f16, must be s8 where src.type is s8");
+  expect_refused("f32:f32:f16 ic3ih5oc3kh3", 1, "dst.type is f16, must be f32 where src.type is f32");
+  expect_refused("s8:s8:s32 ic3ih5oc3kh3 bias", 24, "epilogue.bias is 1, must be 0");
+  expect_refused("nhwc s8 reorder 1x2x3x4", 6, "src.type is s8, must be one of f32 f64 f16 bf16 where op is reorder");
   expect_refused("pool_max ic3ih5oc3kh3", 16, "oc is no key of pool_max");
   expect_refused("pool_avg ic3ih5kh0", 16, "kh is 0, must be at least 1");
   expect_refused("pool_avg ic3ih5", 16, "kh is missing");
@@ -305,6 +311,11 @@ TEST(problem_print, says_what_differs_from_the_defaults) {
   EXPECT_EQ(printed(p), "conv_transposed f64 nchw mb1ic8ih5oc4oh10kh3sh2ph1");
   EXPECT_EQ(printed(parsed("nhwc f16 ic8ih5oc4kh1")), "conv f16 nhwc mb1ic8ih5oc4oh5kh1");
   EXPECT_EQ(printed(quern_gemm(QUERN_BF16, 2, 3, 4)), "gemm bf16 2x4:4x3");
+  EXPECT_EQ(printed(quern_gemm(QUERN_S8, 2, 3, 4)), "gemm s8 2x4:4x3");
+  EXPECT_EQ(printed(parsed("s8:s8:s8 nhwc ic8ih5oc4kh1 accuracy=exact")), "conv s8 nhwc mb1ic8ih5oc4oh5kh1");
+  for (const char* line : {"conv s8:s8:s32 nhwc mb1ic8ih5oc4oh5kh1", "conv e4m3 nhwc mb1ic8ih5oc4oh5kh1 accuracy=f32",
+                           "gemm e4m3:e4m3:bf16 2x4:4x3 bias residual=after"})
+    EXPECT_EQ(printed(parsed(line)), line);
 }
 
 TEST(problem_print, keeps_to_the_buffer) {

@@ -41,9 +41,9 @@ std::vector<meeting> meetings(const quern_problem& p, int axis) {
 }
 
 // Every input element adds its products to the outputs that it reaches.
-template <class T>
-std::vector<T> scatter(const quern_problem& p, std::vector<T>& src, std::vector<T>& weights) {
-  std::vector<T> dst(static_cast<size_t>(extent(p.dst)));
+template <class Out, class T>
+std::vector<Out> scatter(const quern_problem& p, std::vector<T>& src, std::vector<T>& weights) {
+  std::vector<Out> dst(static_cast<size_t>(extent(p.dst)));
   const int64_t cg = p.src.size[1] / p.groups, kg = p.dst.size[1] / p.groups;
   for (const meeting& z : meetings(p, 0))
     for (const meeting& y : meetings(p, 1))
@@ -55,13 +55,14 @@ std::vector<T> scatter(const quern_problem& p, std::vector<T>& src, std::vector<
               const index tap =
                   p.op == QUERN_CONV ? index{k, c % cg, z.tap, y.tap, x.tap} : index{c, k % kg, z.tap, y.tap, x.tap};
               element(dst, p.dst, {n, k, z.out, y.out, x.out}) +=
-                  element(src, p.src, {n, c, z.in, y.in, x.in}) * element(weights, p.weights, tap);
+                  static_cast<Out>(value(element(src, p.src, {n, c, z.in, y.in, x.in}))) *
+                  static_cast<Out>(value(element(weights, p.weights, tap)));
             }
   return dst;
 }
 
 // A convolution in 1, 2 or 3 dimensions with everything that it may have.
-quern_problem random_conv(quern_op op, quern_type type, std::mt19937& random) {
+quern_problem random_conv(quern_op op, quern_type type, quern_type dst, std::mt19937& random) {
   const auto upto = [&](uint32_t most) { return static_cast<int64_t>(random() % (most + 1)); };
   const auto layout = [&] { return static_cast<quern_layout>(QUERN_NCHW + upto(QUERN_NC16HW16 - QUERN_NCHW)); };
   quern_problem p = quern_conv2d(type, layout(), 1, 1, 1, 1, 1, 1, 1);
@@ -89,7 +90,7 @@ quern_problem random_conv(quern_op op, quern_type type, std::mt19937& random) {
     }
     p.src.size[2 + axis] = std::max<int64_t>(1, reach - v.pad_begin[axis] - v.pad_end[axis]) + upto(5);
   }
-  p.dst.layout = layout();
+  p.dst.layout = layout(), p.dst.type = dst;
   p = completed(p);
   if (random() & 1) spread(p.src, random);
   if (random() & 1) spread(p.weights, random);
@@ -97,30 +98,37 @@ quern_problem random_conv(quern_op op, quern_type type, std::mt19937& random) {
   return completed(p);
 }
 
-template <class T>
-void compare_with_scatter(quern_op op, quern_type type) {
+template <class T, class Out = T>
+void compare_with_scatter(quern_op op, quern_type type, quern_type dst) {
   std::mt19937 random(static_cast<uint32_t>(op * 10 + type));
   for (int i = 0; i < 400; ++i) {
-    const quern_problem p = random_conv(op, type, random);
+    const quern_problem p = random_conv(op, type, dst, random);
     SCOPED_TRACE("problem " + std::to_string(i) + ": " + text(p));
     ASSERT_FALSE(testing::Test::HasFailure());
     std::vector<T> src = integers<T>(p.src, random), weights = integers<T>(p.weights, random);
-    ASSERT_EQ(reference(p, src, weights), scatter(p, src, weights));
+    const std::vector<Out> got = reference<T, Out>(p, src, weights);
+    ASSERT_EQ(got, (scatter<Out>(p, src, weights)));
   }
 }
 
-TEST(reference, convolution_is_scattered_products_f32) { compare_with_scatter<float>(QUERN_CONV, QUERN_F32); }
-TEST(reference, convolution_is_scattered_products_f64) { compare_with_scatter<double>(QUERN_CONV, QUERN_F64); }
-TEST(reference, transposed_is_scattered_products_f32) { compare_with_scatter<float>(QUERN_CONV_TRANSPOSED, QUERN_F32); }
-TEST(reference, transposed_is_scattered_products_f64) {
-  compare_with_scatter<double>(QUERN_CONV_TRANSPOSED, QUERN_F64);
+class reference_of_op : public testing::TestWithParam<quern_op> {};
+INSTANTIATE_TEST_SUITE_P(reference, reference_of_op, testing::Values(QUERN_CONV, QUERN_CONV_TRANSPOSED));
+
+TEST_P(reference_of_op, is_scattered_products_f32) { compare_with_scatter<float>(GetParam(), QUERN_F32, QUERN_F32); }
+TEST_P(reference_of_op, is_scattered_products_f64) { compare_with_scatter<double>(GetParam(), QUERN_F64, QUERN_F64); }
+TEST_P(reference_of_op, is_scattered_products_s8) {
+  compare_with_scatter<s8, int32_t>(GetParam(), QUERN_S8, QUERN_S32);
+  compare_with_scatter<s8, float>(GetParam(), QUERN_S8, QUERN_F32);
+}
+TEST_P(reference_of_op, is_scattered_products_e4m3) {
+  compare_with_scatter<e4m3, float>(GetParam(), QUERN_E4M3, QUERN_F32);
 }
 
 // <conv(x), y> = <x, transposed(y)> for every x and y.
 TEST(reference, transposed_is_the_adjoint_of_convolution) {
   std::mt19937 random(5);
   for (int i = 0; i < 200; ++i) {
-    const quern_problem back = random_conv(QUERN_CONV_TRANSPOSED, QUERN_F64, random);
+    const quern_problem back = random_conv(QUERN_CONV_TRANSPOSED, QUERN_F64, QUERN_F64, random);
     quern_problem there = quern_conv2d(QUERN_F64, QUERN_NCHW, 1, 1, 1, 1, 1, 1, 1);
     there.src = back.dst;
     there.weights = back.weights;
@@ -192,7 +200,7 @@ TEST(reference, gemm_is_a_sum_of_outer_products_f64) { compare_gemm<double>(QUER
 TEST(reference, computes_the_range_that_it_is_asked_for) {
   std::mt19937 random(9);
   for (quern_op op : {QUERN_CONV, QUERN_CONV_TRANSPOSED}) {
-    const quern_problem p = random_conv(op, QUERN_F32, random);
+    const quern_problem p = random_conv(op, QUERN_F32, QUERN_F32, random);
     const std::vector<float> src = integers<float>(p.src, random), weights = integers<float>(p.weights, random);
     std::vector<float> whole = reference(p, src, weights), part(whole.size(), 1000);
     quern_args args = {};

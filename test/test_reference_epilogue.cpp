@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -108,6 +109,59 @@ TEST(reference_epilogue, limits_and_nan) {
       EXPECT_LE(ulps(y, want), 0.5) << "activation " << activation << " of " << x << " is " << y;
     }
   }
+}
+
+// One output of s8, by hand: sum, factor, bias and residual, and what comes out.
+TEST(reference_epilogue, integers_are_rounded_to_even_and_end_at_their_ends) {
+  const struct {
+    int sum;
+    float scale, bias;
+    int residual, want;
+  } cases[] = {{5, 0.5f, 0, 0, 2},       {7, 0.5f, 0, 0, 4},         {-5, 0.5f, 0, 0, -2},    {-7, 0.5f, 0, 0, -4},
+               {100, 1, 27, 0, 127},     {100, 1, 28, 0, 127},       {-100, 1, -29, 0, -128}, {1, NAN, 0, 0, 0},
+               {1, INFINITY, 0, 0, 127}, {-1, INFINITY, 0, 0, -128}, {3, 0.25f, 0.75f, 7, 5}, {127, 1, 0, -8, 123}};
+  for (const auto& c : cases) {
+    quern_problem p = quern_conv2d(QUERN_S8, QUERN_NHWC, 1, 1, 1, 1, 1, 1, 1);
+    p.epilogue.scale = p.epilogue.bias = 1, p.epilogue.residual = QUERN_RESIDUAL_AFTER, p.epilogue.beta = 0.5f;
+    p = completed(p);
+    const s8 src = {static_cast<int8_t>(c.sum)}, weight = {1}, residual = {static_cast<int8_t>(c.residual)};
+    s8 dst = {99};
+    quern_args args = {};
+    args.size = sizeof args;
+    args.src = &src, args.weights = &weight, args.dst = &dst, args.residual = &residual;
+    args.scale = &c.scale, args.bias = &c.bias;
+    reference_of(QUERN_CONV).reference(p, args, 0, 1);
+    EXPECT_EQ(dst.bits, c.want) << c.sum << " * " << c.scale;
+  }
+}
+
+// Every type that 8 bits may come out as: 72 * 0.25 + 1 = 19, halfway between 18 and 20 of e4m3.
+TEST(reference_epilogue, eight_bits_come_out_as_other_types) {
+  for (const quern_type src_type : {QUERN_S8, QUERN_E4M3})
+    for (const quern_type type : std::initializer_list<quern_type>{QUERN_F32, QUERN_F16, QUERN_BF16, src_type}) {
+      quern_problem p = quern_gemm(src_type, 1, 1, 2);
+      p.dst.type = type, p.epilogue.bias = 1, p.epilogue.alpha = 0.25f;
+      p = completed(p);
+      const s8 integers[] = {{6}, {6}};
+      const e4m3 floats[] = {rounded<e4m3>(6.0f), rounded<e4m3>(6.0f)};
+      const float bias = 1;
+      float dst = 0;
+      quern_args args = {};
+      args.size = sizeof args;
+      args.src = args.weights = src_type == QUERN_S8 ? static_cast<const void*>(integers) : floats;
+      args.bias = &bias, args.dst = &dst;
+      reference_of(QUERN_GEMM).reference(p, args, 0, 1);
+      const auto as = [&](auto of) {
+        memcpy(&of, &dst, sizeof of);
+        return value(of);
+      };
+      const float got = type == QUERN_F32    ? dst
+                        : type == QUERN_F16  ? as(f16{})
+                        : type == QUERN_BF16 ? as(bf16{})
+                        : type == QUERN_S8   ? as(s8{})
+                                             : as(e4m3{});
+      EXPECT_EQ(got, type == QUERN_E4M3 ? 20 : 19) << type;
+    }
 }
 
 }  // namespace

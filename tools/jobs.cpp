@@ -25,10 +25,10 @@ quern_layout parse_layout(const std::string& name) {
 
 quern_accuracy parse_accuracy(const std::string& name) {
   for (quern_accuracy a : {QUERN_ACCURACY_DEFAULT, QUERN_ACCURACY_EXACT, QUERN_ACCURACY_F32, QUERN_ACCURACY_F32_FAST,
-                           QUERN_ACCURACY_F32_LOOSE}) {
+                           QUERN_ACCURACY_F32_LOOSE, QUERN_ACCURACY_F16}) {
     if (name == accuracy_text(a)) return a;
   }
-  throw stop{bad_input, "--accuracy is '" + name + "', must be default, exact, f32, f32_fast or f32_loose"};
+  throw stop{bad_input, "--accuracy is '" + name + "', must be default, exact, f32, f32_fast, f32_loose or f16"};
 }
 
 void relayout(quern_tensor& t, quern_layout layout) {

@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
                    "nchw, nhwc, nc8hw8 ..., SRC:DST, or several with commas; default: as the line says")
       ->delimiter(',');
   bench_app->add_option("--type", bench.type, "f32");
-  bench_app->add_option("--accuracy", bench.accuracy, "worst error class: exact, f32, f32_fast, f32_loose");
+  bench_app->add_option("--accuracy", bench.accuracy, "worst error class: exact, f32, f32_fast, f32_loose, f16");
   bench_app->add_option("--epilogue", bench.epilogue, "for lines without one; '' for none")->capture_default_str();
   bench_app->add_option("--filter", bench.filter, "only layers whose name or line contains this");
   bench_app->add_option("--ms", bench.budget_ms, "time for each candidate, in milliseconds")
@@ -85,7 +85,7 @@ int run(int argc, char** argv) {
   tune_app->add_flag("--merge", tune.merge, "adds tables to --file instead of measuring; impossible rows are refused");
   tune_app->add_flag("--read-only", tune.read_only, "the file is not written");
   tune_app->add_option("--layout", tune.layouts, "as for bench")->delimiter(',');
-  tune_app->add_option("--accuracy", tune.accuracy, "worst error class: exact, f32, f32_fast, f32_loose");
+  tune_app->add_option("--accuracy", tune.accuracy, "worst error class: exact, f32, f32_fast, f32_loose, f16");
   tune_app->add_option("--epilogue", tune.epilogue, "for lines without one; '' for none")->capture_default_str();
   tune_app->add_option("--filter", tune.filter, "only layers whose name or line contains this");
   add_wishes(tune_app, tune.wishes, false);

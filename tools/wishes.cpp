@@ -107,6 +107,7 @@ const char* accuracy_text(quern_accuracy accuracy) {
     case QUERN_ACCURACY_F32: return "f32";
     case QUERN_ACCURACY_F32_FAST: return "f32_fast";
     case QUERN_ACCURACY_F32_LOOSE: return "f32_loose";
+    case QUERN_ACCURACY_F16: return "f16";
     default: return "?";
   }
 }

@@ -96,7 +96,15 @@ enum {
   QUERN_F64 = 2, /* IEEE binary64; the reference only                                               */
   QUERN_F16 = 3, /* IEEE binary16; GPUs and the reference.  Products and sums are f32's, and so is the
                     epilogue: what comes out of it is rounded, once, to nearest, beyond 65504 to infinity */
-  QUERN_BF16 = 4 /* the upper half of binary32; otherwise as f16                                    */
+  QUERN_BF16 = 4,/* the upper half of binary32; otherwise as f16                                    */
+  QUERN_S8 = 5,  /* 8-bit integers: src and weights of CONV, CONV_TRANSPOSED and GEMM, on GPUs and by the
+                    reference, symmetric (no zero points).  Sums are exact, which 131071 products at most
+                    are; dst, and residual with it, is s8, f32, f16, bf16 or s32 (quern_epilogue)          */
+  QUERN_E4M3 = 6,/* 8-bit floats, OCP's E4M3FN: 4 bits of exponent, 3 of mantissa, no infinity, NaN is 0x7f.
+                    Operators as for s8; sums and the epilogue are f32's, dst, and residual with it, is e4m3,
+                    f32, f16 or bf16.  What comes out as e4m3 is rounded once, to nearest, beyond 448 to 448,
+                    infinities too                                                                   */
+  QUERN_S32 = 7  /* 32-bit integers: dst of s8 alone, the sums as they are, without an epilogue       */
 };
 
 typedef int32_t quern_layout;
@@ -195,7 +203,12 @@ enum { QUERN_RESIDUAL_NONE = 0, QUERN_RESIDUAL_BEFORE = 1, QUERN_RESIDUAL_AFTER 
  *   y = activation(y + beta * residual)         QUERN_RESIDUAL_BEFORE
  *   y = activation(y) + beta * residual         QUERN_RESIDUAL_AFTER
  *
- * Per-channel vectors are f32 whatever the problem's type (f64 for f64 problems) and come with quern_args. */
+ * Per-channel vectors are f32 whatever the problem's type (f64 for f64 problems) and come with quern_args.
+ *
+ * Of s8 the epilogue is f32's, to the bit: the sum is rounded to f32 and each line is a fused multiply-add (alpha *
+ * scale[k] is rounded before); s8 outputs are rounded to the nearest integer, of two to the even one, and end at
+ * -128 and 127, NaN is 0.  Where numbers stand for steps, scale[k] is the steps of src and of channel k's weights,
+ * multiplied, over that of dst; bias is in steps of dst, and beta is the step of residual over that of dst. */
 typedef struct quern_epilogue {
   int32_t          scale;    /* 1: args.scale holds one factor an output channel                    */
   int32_t          bias;     /* 1: args.bias holds one addend an output channel                     */
@@ -204,11 +217,12 @@ typedef struct quern_epilogue {
   float            activation_alpha, activation_beta; /* what they mean: the list above             */
   float            alpha;    /* 0 means 1                                                           */
   float            beta;     /* 0 means 1                                                           */
-  int32_t          reserved[16]; /* zero points and scales of integer types come here               */
+  int32_t          reserved[16]; /* zero points of integer types come here                          */
 } quern_epilogue;
 
 /* The worst error that the caller accepts, from best to worst.  e is 2^-24 (f64: 2^-53), s the sum over k of
- * |src| * |weights|, and k the length of that sum.  Of f16 and bf16 it is the sum's error, before it is rounded.
+ * |src| * |weights|, and k the length of that sum.  Of types narrower than f32 it is the sum's error, before the
+ * epilogue.
  *
  * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share
  * products, in which inputs and weights are added first.  So an infinite or NaN input makes every output that
@@ -217,11 +231,13 @@ typedef struct quern_epilogue {
  * what is within a factor of about 1000 of the largest float may overflow.  Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
-  QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for integers, F32_FAST for f32                            */
-  QUERN_ACCURACY_EXACT = 10,     /* the exact result, rounded once                                  */
+  QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for s8, F16 for e4m3, F32 for f64, else F32_FAST          */
+  QUERN_ACCURACY_EXACT = 10,     /* the exact sum                                                   */
   QUERN_ACCURACY_F32 = 20,       /* as a chain of fused multiply-adds: at most about (k + 1) * e * s */
   QUERN_ACCURACY_F32_FAST = 30,  /* within four times of F32's measured error                       */
-  QUERN_ACCURACY_F32_LOOSE = 40  /* relative L2 error up to 1e-5                                    */
+  QUERN_ACCURACY_F32_LOOSE = 40, /* relative L2 error up to 1e-5                                    */
+  QUERN_ACCURACY_F16 = 60        /* up to 2^-11, as if the sum were rounded to f16: of e4m3, whose products
+                                    tensor cores add with some 14 bits                              */
 };
 
 /* The problem.  dst, or any of its type, layout, size and stride, may be left zero: then it is derived (type and
@@ -307,9 +323,10 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
 /* The text form: one line, benchdnn's problem language with words around it.  The verbose line, the
  * bench's input, a fuzzer's finding and a bug report are this line, and replay each other.
  *
- *   [OPERATOR] [f32|f64|f16|bf16] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
+ *   [OPERATOR] [TYPE|SRC:WEIGHTS:DST] [LAYOUT|SRC:DST] DESCRIPTOR [WORD...]
  *
  *   conv nhwc g1mb1ic64ih56oc64oh56kh3ph1n"resnet50:l1_3x3" bias act=relu
+ *   conv s8:s8:f16 nhwc ic64ih56oc64oh56kh3ph1 scale bias
  *   gemm f32 128x256:256x512
  *   reorder nchw:nc8hw8 1x64x56x56
  *   pool_max f16 nhwc mb1ic64ih112kh3sh2ph1
@@ -433,7 +450,7 @@ typedef struct quern_wish {
   const char*      algorithm; /* only this one, e.g. "conv_im2col"; NULL: any but the reference     */
   const char*      kernel;    /* only this one, e.g. "gemm_f32_14x32_avx512"; NULL: any             */
   const char*      deny;      /* names of algorithms and kernels, and properties, not wanted, separated by
-                                 commas.  Properties: error classes (exact, f32, f32_fast, f32_loose),
+                                 commas.  Properties: error classes (exact, f32, f32_fast, f32_loose, f16),
                                  instruction sets (avx512), "packs" (has weights packed), "pads"
                                  (multiplies the zeros of padding), "splits" (multiplies parts of
                                  each f32)                                                          */

@@ -29,7 +29,7 @@ cost predict(const full_problem& p, const kernel&, const blocking&, const machin
 }
 
 double error_bound(const full_problem& p) {
-  return roundoff(p.src.type) + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53;
+  return roundoff(p.dst.type) + (static_cast<double>(sum_length(p)) + 1) * 0x1p-53;
 }
 
 uint32_t blocks_for(int64_t elements, const kernel& row) {

@@ -88,11 +88,11 @@ QUERN_KERNELS(conv_ref,
                .kind = kind::reference,
                .op = QUERN_CONV,
                .type = 0,
-               .reference = by_type<conv<float>, conv<double>, conv<f16>, conv<bf16>>},
+               .reference = by_type<conv<float>, conv<double>, conv<f16>, conv<bf16>, conv<s8>, conv<e4m3>>},
               {.name = "conv_transposed_ref",
                .about = "the formula of transposed convolution, summed in float64",
                .kind = kind::reference,
                .op = QUERN_CONV_TRANSPOSED,
                .type = 0,
                .reference = by_type<conv_transposed<float>, conv_transposed<double>, conv_transposed<f16>,
-                                    conv_transposed<bf16>>})
+                                    conv_transposed<bf16>, conv_transposed<s8>, conv_transposed<e4m3>>})

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// What every reference shares: the walk over dst and the epilogue of quern.h, in double.
+// What every reference shares: the walk over dst and the epilogue of quern.h, in double; of integers in f32, as they
+// are to have the same bits everywhere.
 #pragma once
 
 #include <math.h>
 
+#include <cmath>
 #include <type_traits>
 
 #include "../half.h"
@@ -42,6 +44,10 @@ inline double activate(double x, const quern_epilogue& e, double slope) {
 template <class T>
 using vector_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+// What the epilogue computes in.
+template <class T>
+using number_of = std::conditional_t<std::is_same_v<T, s8>, float, double>;
+
 // Writes elements [first, last) of dst, counted in the order n k o p q: the epilogue of sum(at), where at
 // holds the five indices; output channels run along the axis `channel`.
 template <class T, class Sum>
@@ -51,8 +57,12 @@ void write(const quern_problem& p, const quern_args& args, int channel, int64_t 
   const auto* const scale = static_cast<const vector_of<T>*>(args.scale);
   const auto* const bias = static_cast<const vector_of<T>*>(args.bias);
   const auto* const slope = static_cast<const vector_of<T>*>(args.slope);
-  const T* const residual = static_cast<const T*>(args.residual);
-  T* const dst = static_cast<T*>(args.dst);
+  using number = number_of<T>;
+  const auto residual_at = [&](int64_t at) {
+    return with_output<T>(p.dst.type, [&](auto of) {
+      return static_cast<number>(value(static_cast<const decltype(of)*>(args.residual)[at]));
+    });
+  };
 
   int64_t at[5];
   for (int64_t axis = 4, rest = first; axis >= 0; --axis) {
@@ -62,27 +72,29 @@ void write(const quern_problem& p, const quern_args& args, int channel, int64_t 
   for (int64_t element = first; element < last; ++element) {
     const int64_t to = offset_of(p.dst, at), from = offset_of(p.residual, at);
     const int64_t k = at[channel];
-    double y = e.alpha * (e.scale ? static_cast<double>(scale[k]) : 1) * sum(at) +
-               (e.bias ? static_cast<double>(bias[k]) : -0.0);  // y - 0 keeps the sign of a zero
-    const double add = e.residual != QUERN_RESIDUAL_NONE ? e.beta * static_cast<double>(value(residual[from])) : 0;
-    if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
-    y = activate(y, e, e.activation == QUERN_PRELU ? static_cast<double>(slope[k]) : 0);
-    if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
-    dst[to] = rounded<T>(y);
+    if (p.dst.type == QUERN_S32) {
+      static_cast<int32_t*>(args.dst)[to] = static_cast<int32_t>(sum(at));
+    } else {
+      const number factor = static_cast<number>(e.alpha) * (e.scale ? static_cast<number>(scale[k]) : 1);
+      // y - 0 keeps the sign of a zero.
+      number y = std::fma(factor, static_cast<number>(sum(at)), e.bias ? static_cast<number>(bias[k]) : -number{0});
+      const auto add_residual = [&] { y = std::fma(static_cast<number>(e.beta), residual_at(from), y); };
+      if (e.residual == QUERN_RESIDUAL_BEFORE) add_residual();
+      y = static_cast<number>(activate(y, e, e.activation == QUERN_PRELU ? static_cast<double>(slope[k]) : 0));
+      if (e.residual == QUERN_RESIDUAL_AFTER) add_residual();
+      with_output<T>(p.dst.type, [&](auto of) { static_cast<decltype(of)*>(args.dst)[to] = rounded<decltype(of)>(y); });
+    }
 
     for (int axis = 4; axis >= 0 && ++at[axis] == p.dst.size[axis]; --axis) at[axis] = 0;
   }
 }
 
-// A row's function: the one for the element type that the problem has.
-template <auto f32, auto f64, auto half, auto brain>
+// A row's function: the one for the element type that the problem has; those of products take 8 bits too.
+template <auto f32, auto f64, auto half, auto brain, auto... bytes>
 void by_type(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
-  switch (p.src.type) {
-    case QUERN_F64: return f64(p, args, first, last);
-    case QUERN_F16: return half(p, args, first, last);
-    case QUERN_BF16: return brain(p, args, first, last);
-    default: return f32(p, args, first, last);
-  }
+  using reference = void (*)(const quern_problem&, const quern_args&, int64_t, int64_t);
+  static constexpr reference of[] = {nullptr, f32, f64, half, brain, bytes...};
+  of[p.src.type](p, args, first, last);
 }
 
 }  // namespace

@@ -33,4 +33,4 @@ QUERN_KERNELS(gemm_ref, {.name = "gemm_ref",
                          .kind = kind::reference,
                          .op = QUERN_GEMM,
                          .type = 0,
-                         .reference = by_type<gemm<float>, gemm<double>, gemm<f16>, gemm<bf16>>})
+                         .reference = by_type<gemm<float>, gemm<double>, gemm<f16>, gemm<bf16>, gemm<s8>, gemm<e4m3>>})
