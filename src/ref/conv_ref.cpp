@@ -46,37 +46,33 @@ double sum_taps(const quern_problem& p, const T* src, int64_t first, const T* we
 }
 
 template <class T>
-void conv(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
+double conv(const quern_problem& p, const quern_args& args, const int64_t* at) {
   const quern_window& v = p.window;
   const int64_t channels = p.src.size[1] / p.groups, outputs = p.dst.size[1] / p.groups;
   const auto locate = [&](int axis, int64_t output, int64_t tap) {
-    const int64_t at = output * v.stride[axis] + tap * v.dilation[axis] - v.pad_begin[axis];
-    return at < p.src.size[2 + axis] ? at : -1;
+    const int64_t input = output * v.stride[axis] + tap * v.dilation[axis] - v.pad_begin[axis];
+    return input < p.src.size[2 + axis] ? input : -1;
   };
-  write<T>(p, args, 1, first, last, [&](const int64_t* at) {
-    const int64_t group = at[1] / outputs;
-    const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0];
-    const T* weights = static_cast<const T*>(args.weights) + at[1] * p.weights.stride[0];
-    return sum_taps(p, src, group * channels, weights, p.weights.stride[1], at, locate);
-  });
+  const int64_t group = at[1] / outputs;
+  const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0];
+  const T* weights = static_cast<const T*>(args.weights) + at[1] * p.weights.stride[0];
+  return sum_taps(p, src, group * channels, weights, p.weights.stride[1], at, locate);
 }
 
 template <class T>
-void conv_transposed(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
+double conv_transposed(const quern_problem& p, const quern_args& args, const int64_t* at) {
   const quern_window& v = p.window;
   const int64_t channels = p.src.size[1] / p.groups, outputs = p.dst.size[1] / p.groups;
   const auto locate = [&](int axis, int64_t output, int64_t tap) {
     const int64_t scaled = output + v.pad_begin[axis] - tap * v.dilation[axis];
-    const int64_t at = scaled % v.stride[axis] == 0 ? scaled / v.stride[axis] : -1;
-    return at < p.src.size[2 + axis] ? at : -1;
+    const int64_t input = scaled % v.stride[axis] == 0 ? scaled / v.stride[axis] : -1;
+    return input < p.src.size[2 + axis] ? input : -1;
   };
-  write<T>(p, args, 1, first, last, [&](const int64_t* at) {
-    const int64_t group = at[1] / outputs, k = at[1] % outputs;
-    const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0];
-    const T* weights =
-        static_cast<const T*>(args.weights) + group * channels * p.weights.stride[0] + k * p.weights.stride[1];
-    return sum_taps(p, src, group * channels, weights, p.weights.stride[0], at, locate);
-  });
+  const int64_t group = at[1] / outputs, k = at[1] % outputs;
+  const T* src = static_cast<const T*>(args.src) + at[0] * p.src.stride[0];
+  const T* weights =
+      static_cast<const T*>(args.weights) + group * channels * p.weights.stride[0] + k * p.weights.stride[1];
+  return sum_taps(p, src, group * channels, weights, p.weights.stride[0], at, locate);
 }
 
 }  // namespace
@@ -88,11 +84,11 @@ QUERN_KERNELS(conv_ref,
                .kind = kind::reference,
                .op = QUERN_CONV,
                .type = 0,
-               .reference = by_type<conv<float>, conv<double>, conv<f16>, conv<bf16>, conv<s8>, conv<e4m3>>},
+               .reference = products<1, conv<float>, conv<double>, conv<f16>, conv<bf16>, conv<s8>, conv<e4m3>>},
               {.name = "conv_transposed_ref",
                .about = "the formula of transposed convolution, summed in float64",
                .kind = kind::reference,
                .op = QUERN_CONV_TRANSPOSED,
                .type = 0,
-               .reference = by_type<conv_transposed<float>, conv_transposed<double>, conv_transposed<f16>,
-                                    conv_transposed<bf16>, conv_transposed<s8>, conv_transposed<e4m3>>})
+               .reference = products<1, conv_transposed<float>, conv_transposed<double>, conv_transposed<f16>,
+                                     conv_transposed<bf16>, conv_transposed<s8>, conv_transposed<e4m3>>})

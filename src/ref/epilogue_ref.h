@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include <cmath>
-#include <type_traits>
 
 #include "../half.h"
 #include "../layout.h"
@@ -40,29 +39,38 @@ inline double activate(double x, const quern_epilogue& e, double slope) {
   }
 }
 
-// Of a channel, beside elements of type T.
-template <class T>
-using vector_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
+// An element of any type, and what becomes of a number there.
+inline double load(quern_type type, const void* from, int64_t at) {
+  const auto as = [&](auto of) { return static_cast<double>(value(static_cast<const decltype(of)*>(from)[at])); };
+  switch (type) {
+    case QUERN_F64: return as(double{});
+    case QUERN_F16: return as(f16{});
+    case QUERN_BF16: return as(bf16{});
+    case QUERN_S8: return as(s8{});
+    case QUERN_E4M3: return as(e4m3{});
+    default: return as(float{});
+  }
+}
+inline void store(quern_type type, void* to, int64_t at, double y) {
+  const auto as = [&](auto of) { static_cast<decltype(of)*>(to)[at] = rounded<decltype(of)>(y); };
+  switch (type) {
+    case QUERN_F64: return as(double{});
+    case QUERN_F16: return as(f16{});
+    case QUERN_BF16: return as(bf16{});
+    case QUERN_S8: return as(s8{});
+    case QUERN_E4M3: return as(e4m3{});
+    case QUERN_S32: static_cast<int32_t*>(to)[at] = static_cast<int32_t>(y); return;
+    default: return as(float{});
+  }
+}
 
-// What the epilogue computes in.
-template <class T>
-using number_of = std::conditional_t<std::is_same_v<T, s8>, float, double>;
-
-// Writes elements [first, last) of dst, counted in the order n k o p q: the epilogue of sum(at), where at
-// holds the five indices; output channels run along the axis `channel`.
-template <class T, class Sum>
+// Writes elements [first, last) of dst, counted in the order n k o p q: the epilogue, computed in numbers, of sum(at),
+// where at holds the five indices; output channels run along the axis `channel`.
+template <class number, class Sum>
 void write(const quern_problem& p, const quern_args& args, int channel, int64_t first, int64_t last, const Sum& sum) {
   if (first >= last) return;
   const quern_epilogue& e = p.epilogue;
-  const auto* const scale = static_cast<const vector_of<T>*>(args.scale);
-  const auto* const bias = static_cast<const vector_of<T>*>(args.bias);
-  const auto* const slope = static_cast<const vector_of<T>*>(args.slope);
-  using number = number_of<T>;
-  const auto residual_at = [&](int64_t at) {
-    return with_output<T>(p.dst.type, [&](auto of) {
-      return static_cast<number>(value(static_cast<const decltype(of)*>(args.residual)[at]));
-    });
-  };
+  const quern_type vectors = p.src.type == QUERN_F64 ? QUERN_F64 : QUERN_F32;
 
   int64_t at[5];
   for (int64_t axis = 4, rest = first; axis >= 0; --axis) {
@@ -71,30 +79,53 @@ void write(const quern_problem& p, const quern_args& args, int channel, int64_t 
   }
   for (int64_t element = first; element < last; ++element) {
     const int64_t to = offset_of(p.dst, at), from = offset_of(p.residual, at);
-    const int64_t k = at[channel];
-    if (p.dst.type == QUERN_S32) {
-      static_cast<int32_t*>(args.dst)[to] = static_cast<int32_t>(sum(at));
-    } else {
-      const number factor = static_cast<number>(e.alpha) * (e.scale ? static_cast<number>(scale[k]) : 1);
-      // y - 0 keeps the sign of a zero.
-      number y = std::fma(factor, static_cast<number>(sum(at)), e.bias ? static_cast<number>(bias[k]) : -number{0});
-      const auto add_residual = [&] { y = std::fma(static_cast<number>(e.beta), residual_at(from), y); };
+    const auto of_channel = [&](const void* v) { return static_cast<number>(load(vectors, v, at[channel])); };
+    const number factor = static_cast<number>(e.alpha) * (e.scale ? of_channel(args.scale) : 1);
+    // y - 0 keeps the sign of a zero.
+    double y = sum(at);
+    if (p.dst.type != QUERN_S32) {
+      number z = std::fma(factor, static_cast<number>(y), e.bias ? of_channel(args.bias) : -number{0});
+      const auto add_residual = [&] {
+        z = std::fma(static_cast<number>(e.beta), static_cast<number>(load(p.dst.type, args.residual, from)), z);
+      };
       if (e.residual == QUERN_RESIDUAL_BEFORE) add_residual();
-      y = static_cast<number>(activate(y, e, e.activation == QUERN_PRELU ? static_cast<double>(slope[k]) : 0));
+      z = static_cast<number>(activate(z, e, e.activation == QUERN_PRELU ? load(vectors, args.slope, at[channel]) : 0));
       if (e.residual == QUERN_RESIDUAL_AFTER) add_residual();
-      with_output<T>(p.dst.type, [&](auto of) { static_cast<decltype(of)*>(args.dst)[to] = rounded<decltype(of)>(y); });
+      y = z;
     }
+    store(p.dst.type, args.dst, to, y);
 
     for (int axis = 4; axis >= 0 && ++at[axis] == p.dst.size[axis]; --axis) at[axis] = 0;
   }
 }
 
-// A row's function: the one for the element type that the problem has; those of products take 8 bits too.
-template <auto f32, auto f64, auto half, auto brain, auto... bytes>
+// The sum of an output's products.
+using product_sum = double (*)(const quern_problem&, const quern_args&, const int64_t* at);
+struct sum_of_products {
+  const quern_problem& p;
+  const quern_args& args;
+  product_sum of_type;
+  double operator()(const int64_t* at) const { return of_type(p, args, at); }
+};
+
+// A row's function, where there are products: with the sum of the element type that the problem has.
+template <int Channel, product_sum... of_type>
+void products(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
+  static constexpr product_sum of[] = {nullptr, of_type...};
+  const sum_of_products sum = {p, args, of[p.src.type]};
+  p.src.type == QUERN_S8 ? write<float>(p, args, Channel, first, last, sum)
+                         : write<double>(p, args, Channel, first, last, sum);
+}
+
+// A row's function, where there are none: the one for the element type that the problem has.
+template <auto f32, auto f64, auto half, auto brain>
 void by_type(const quern_problem& p, const quern_args& args, int64_t first, int64_t last) {
-  using reference = void (*)(const quern_problem&, const quern_args&, int64_t, int64_t);
-  static constexpr reference of[] = {nullptr, f32, f64, half, brain, bytes...};
-  of[p.src.type](p, args, first, last);
+  switch (p.src.type) {
+    case QUERN_F64: return f64(p, args, first, last);
+    case QUERN_F16: return half(p, args, first, last);
+    case QUERN_BF16: return brain(p, args, first, last);
+    default: return f32(p, args, first, last);
+  }
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ void of_boxes(const quern_problem& p, const quern_args& args, int64_t first, int
   box before = {};
   box_sum sum = {};
   bool known = false;  // neighbours have a slice in common
-  write<T>(p, args, 1, first, last, [&](const int64_t* at) {
+  write<double>(p, args, 1, first, last, [&](const int64_t* at) {
     if (const box b = box_of(p, at); !is_elementwise(p.op) && !(known && memcmp(&b, &before, sizeof b) == 0))
       sum = sum_of(p, src, b), before = b, known = true;
     return output_of(p, sum, src, weights, at);
