@@ -19,6 +19,7 @@ set(QUERN_ISA_TABLE
   "neon|arm|armv7.*|armv8l|-mfpu=neon-vfpv4 $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>"
   "sm75|cuda|x86_64|AMD64|aarch64|--gpu 75 80 90 ptx80"
   "sm80|cuda|x86_64|AMD64|aarch64|--gpu 80 90 ptx80"
+  "sm89|cuda|x86_64|AMD64|aarch64|--gpu 89 90 ptx89"
   "sm90a|cuda|x86_64|AMD64|aarch64|--gpu 90a"
 )
 

@@ -67,6 +67,7 @@ enum {
 };
 // CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion.
 enum {
+  cuda_map_bytes = 0,
   cuda_map_f16 = 6,
   cuda_map_f32 = 7,
   cuda_map_bf16 = 9,

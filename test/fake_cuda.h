@@ -64,20 +64,34 @@ void multiply_step(Tile* lane, int pixels, int channels) {
   }
 }
 
-// The same of 16-bit elements, by the instruction 16 x 8 x 16: rows of matrices are where lanes name them.
+// An element of a unit that may hold two.
+template <class T, class Unit>
+T element_of(Unit unit, [[maybe_unused]] int at) {
+  if constexpr (sizeof(T) == sizeof(Unit)) {
+    return unit;
+  } else {
+    return {static_cast<decltype(T::bits)>(unit >> 8 * at)};
+  }
+}
+
+// The same of 16-bit elements, by the instruction 16 x 8 x 16, or pairs of 8 bits: rows of matrices are where lanes
+// name them.
 template <class Tile>
 void multiply_halves_step(Tile* lane, int pixels, int channels) {
-  for (int k = 0; k < Tile::bk; k += 16)
+  using T = typename Tile::element;
+  using number = std::remove_reference_t<decltype(lane->sum[0][0])>;
+  for (int k = 0; k < Tile::units; k += 16)
     for (int i = 0; i < 2 && 16 * i < pixels; ++i)
       for (int j = 0; 8 * j < channels; ++j) {
-        const auto x = [&](int row, int at) { return value(lane[row + at / 8 * 16].pixel_row(i, k)[at % 8]); };
-        const auto w = [&](int at, int column) {
-          return value(lane[at + j % 2 * 16].weight_row(k, j / 2 * 2)[column]);
-        };
+        const auto x = [&](int row, int at) { return lane[row + at / 8 * 16].pixel_row(i, k)[at % 8]; };
+        const auto w = [&](int at, int column) { return lane[at + j % 2 * 16].weight_row(k, j / 2 * 2)[column]; };
         for (int own = 0; own < 32; ++own)
           for (int e = 0; e < 4; ++e)
             for (int at = 0; at < 16; ++at)
-              lane[own].sum[j][4 * i + e] += x(own / 4 + e / 2 * 8, at) * w(at, own % 4 * 2 + e % 2);
+              for (int part = 0; part < Tile::together; ++part)
+                lane[own].sum[j][4 * i + e] +=
+                    static_cast<number>(value(element_of<T>(x(own / 4 + e / 2 * 8, at), part))) *
+                    static_cast<number>(value(element_of<T>(w(at, own % 4 * 2 + e % 2), part)));
       }
 }
 
@@ -236,60 +250,44 @@ static_assert(sizeof(fake_boxes) <= sizeof(tensor_map));
 
 // sum[channel of the tile][pixel of the tile] += the stages of a share: channels are rows, pixels columns.
 template <class Tile>
-void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share share, float* sum) {
+void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share share,
+                           sum_type<typename Tile::element>* sum) {
   using T = typename Tile::element;
+  using number = sum_type<T>;
+  constexpr int chunk = 16 / sizeof(T);
   const int64_t lines = a.out.pixels / a.out.size[2];
   const int pixels = static_cast<int>(std::min<int64_t>(Tile::bm, lines * a.columns - place.pixel));
   const int channels = std::min(Tile::bn, a.out.k - place.channel);
-  std::vector<T> x(Tile::pixel_bytes / 2);
-  std::vector<float> line(Tile::bm);
+  std::vector<T> x(Tile::pixel_bytes / sizeof(T));
+  std::vector<number> line(Tile::bm);
   const T* w = reinterpret_cast<const T*>(a.weights + place.group * a.weights_group) +
-               (int64_t{place.panel} * a.blocks + share.first) * (Tile::weight_bytes / 2);
+               (int64_t{place.panel} * a.blocks + share.first) * int64_t(Tile::weight_bytes / sizeof(T));
   fake_map map;
   memcpy(&map, &a.src, sizeof map);
   tma_walk walk(a, place);
   if (share.first < share.last) walk.skip(share.first, Tile::bk);
-  for (int32_t i = share.first; i < share.last; ++i, walk.advance(Tile::bk), w += Tile::weight_bytes / 2) {
+  for (int32_t i = share.first; i < share.last; ++i, walk.advance(Tile::bk), w += Tile::weight_bytes / sizeof(T)) {
     map.copy(x.data(), walk.now);
     for (int k = 0; k < Tile::taps * Tile::bk; ++k) {
       const int tap = k / Tile::bk, at = k % Tile::bk;
-      for (int pixel = 0; pixel < pixels; ++pixel) line[pixel] = value(x[tma_swizzled<8>(pixel + tap, at)]);
+      for (int pixel = 0; pixel < pixels; ++pixel)
+        line[pixel] = static_cast<number>(value(x[tma_swizzled<chunk>(pixel + tap, at)]));
       for (int channel = 0; channel < channels; ++channel) {
-        const float weight = value(w[tap * Tile::tap_bytes / 2 + tma_swizzled<8>(channel, at)]);
+        const number weight =
+            static_cast<number>(value(w[tap * Tile::tap_bytes / int(sizeof(T)) + tma_swizzled<chunk>(channel, at)]));
         for (int pixel = 0; pixel < pixels; ++pixel) sum[channel * Tile::bm + pixel] += weight * line[pixel];
       }
     }
   }
 }
 
-// What a block writes out of a tile's sums: pixels from `from` on.
-template <class Tile>
-void write_halves(const tma_conv& a, const tma_place& place, int from, const float* sum) {
+// What a block writes out in chunks of eight channels, which are turned round in shared memory.
+template <class Tile, class Sum>
+void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& threads, const Sum& sum_at) {
   using T = typename Tile::element;
-  std::vector<four_floats> memory(static_cast<size_t>(Tile::groups * Tile::out_bytes) / sizeof(four_floats));
-  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
-  std::vector<Tile> threads;
-  for (int i = 0; i < 128 * Tile::groups; ++i)
-    threads.push_back({a, place, reinterpret_cast<char*>(memory.data()) + i / 128 * Tile::out_bytes, i});
-  const auto sum_of = [&](const Tile& t, int k) {
-    const int channel = t.thread / 128 * 64 + tma_row(t.thread, k / 2 % 2);
-    return sum[channel * Tile::bm + from + 8 * (k / 4) + tma_column(t.thread, k % 2)];
-  };
   const auto all = [&](auto f) {
     for (const Tile& t : threads) f(t);
   };
-  if (!threads[0].whole_chunks()) {
-    for (int i = 0; i < Tile::written / 16; ++i) {
-      all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
-      all([&](const Tile& t) {
-        float own[8];
-        for (int k = 0; k < 8; ++k) own[k] = sum_of(t, 8 * i + k);
-        t.stage_out(own);
-      });
-      all([&](const Tile& t) { t.finish(); });
-    }
-    return;
-  }
   fake_boxes dst;
   memcpy(&dst, &a.dst, sizeof dst);
   const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
@@ -306,8 +304,8 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const flo
             if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
           }
           const int k = 4 * (first / 8 + j) + 2 * i;
-          pair = residual ? t.template finished_pair<true>(t.of(i), sum_of(t, k), sum_of(t, k + 1), pair)
-                          : t.template finished_pair<false>(t.of(i), sum_of(t, k), sum_of(t, k + 1), pair);
+          pair = residual ? t.template finished_pair<true>(t.of(i), sum_at(t, k), sum_at(t, k + 1), pair)
+                          : t.template finished_pair<false>(t.of(i), sum_at(t, k), sum_at(t, k + 1), pair);
           for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
         }
     });
@@ -321,13 +319,44 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const flo
   }
 }
 
+// What a block writes out of a tile's sums: pixels from `from` on.
+template <class Tile>
+void write_halves(const tma_conv& a, const tma_place& place, int from, const sum_type<typename Tile::element>* sum) {
+  using T = typename Tile::element;
+  std::vector<four_floats> memory(static_cast<size_t>(Tile::groups * Tile::out_bytes) / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  std::vector<Tile> threads;
+  for (int i = 0; i < 128 * Tile::groups; ++i)
+    threads.push_back({a, place, reinterpret_cast<char*>(memory.data()) + i / 128 * Tile::out_bytes, i});
+  const auto sum_at = [&](const Tile& t, int k) {
+    const int channel = t.thread / 128 * 64 + tma_row(t.thread, k / 2 % 2);
+    return sum[channel * Tile::bm + from + 8 * (k / 4) + tma_column(t.thread, k % 2)];
+  };
+  const auto all = [&](auto f) {
+    for (const Tile& t : threads) f(t);
+  };
+  if (!threads[0].whole_chunks()) {
+    for (int i = 0; i < Tile::written / 16; ++i) {
+      all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
+      all([&](const Tile& t) {
+        sum_type<T> own[8];
+        for (int k = 0; k < 8; ++k) own[k] = sum_at(t, 8 * i + k);
+        t.stage_out(own);
+      });
+      all([&](const Tile& t) { t.finish(); });
+    }
+    return;
+  }
+  if constexpr (sizeof(T) == 2) write_whole_halves<Tile>(a, from, threads, sum_at);
+}
+
 // A tile by the blocks of a cluster, each a share of the stages; sums of shares are added in their order.
 template <class Tile>
 void run_half_tile(const tma_conv& a, int32_t tile) {
   const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
-  std::vector<float> sum(static_cast<size_t>(Tile::bn * Tile::bm));
+  std::vector<sum_type<typename Tile::element>> sum(static_cast<size_t>(Tile::bn * Tile::bm));
   for (int rank = 0; rank < Tile::cluster; ++rank) {
-    std::vector<float> own(sum.size());
+    std::vector<sum_type<typename Tile::element>> own(sum.size());
     multiply_halves_share<Tile>(a, place, tma_share_of(a, rank, Tile::cluster), own.data());
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
   }
@@ -341,7 +370,7 @@ void run_tma(const kernel& row, const char* name, unsigned blocks, void** parame
   const int32_t apart = int32_t(blocks) / Tile::cluster;
   for (int32_t block = 0; block < apart; ++block)
     for (int32_t tile = block; tile < a.tiles; tile += apart)
-      if constexpr (sizeof(typename Tile::element) == 2) {
+      if constexpr (sizeof(typename Tile::element) < 4) {
         run_half_tile<Tile>(a, tile);
       } else {
         run_tma_tile<Tile>(a, tile);
@@ -497,6 +526,29 @@ void run_slices(const slices& a, unsigned blocks) {
   }
 }
 
+inline void run_tensor(const kernel& row, const std::string& name,
+                       void (*run)(const implicit_conv&, const implicit_tap*, unsigned), unsigned blocks,
+                       void** parameters) {
+  if ("tensor_" + name == row.name) run(*static_cast<const implicit_conv*>(parameters[0]), nullptr, blocks);
+}
+
+// Elements of 8 bits, whose kernels are fewer.
+template <class T>
+void run_of_bytes(const kernel& row, const std::string& type, const char* least, unsigned blocks, void** parameters) {
+  if (row.kind == kind::reference_cuda)
+    run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
+  const auto tensor = [&](const char* name, auto run) {
+    run_tensor(row, type + "_" + name + least, run, blocks, parameters);
+  };
+  tensor("128x64", run_tiles<tensor_128x64<T>>);
+  tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
+  run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
+  run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
+  run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
+  run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
+  run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
+}
+
 template <class T>
 void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
   if (row.kind == kind::reference_cuda && row.op.has(QUERN_CONV))
@@ -510,8 +562,7 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   }
   if (row.kind == kind::pooling) run_pooling<T>(*static_cast<const pooling*>(parameters[0]), blocks);
   const auto tensor = [&](const char* name, auto run) {
-    if ("tensor_" + type + "_" + name + "_sm80" == row.name)
-      run(*static_cast<const implicit_conv*>(parameters[0]), nullptr, blocks);
+    run_tensor(row, type + "_" + name + "_sm80", run, blocks, parameters);
   };
   tensor("128x128", run_tiles<tensor_128x128<T>>);
   tensor("128x64", run_tiles<tensor_128x64<T>>);
@@ -571,6 +622,8 @@ inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   first("f32_32", run_first<first_f32_32>);
   if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);
   if (row.type == QUERN_BF16) return run_of_type<bf16>(row, "bf16", blocks, parameters);
+  if (row.type == QUERN_S8) return run_of_bytes<s8>(row, "s8", "_sm80", blocks, parameters);
+  if (row.type == QUERN_E4M3) return run_of_bytes<e4m3>(row, "e4m3", "_sm89", blocks, parameters);
   run_of_type<float>(row, "f32", blocks, parameters);
   run_tma<tma_f32_128x128>(row, "f32_128x128", blocks, parameters);
   run_tma<tma_f32_192x64>(row, "f32_192x64", blocks, parameters);
@@ -605,8 +658,8 @@ void run_pixels_last(const pixels_last& a, unsigned blocks) {
 
 // What stands for the kernel pixels_last of an image.
 inline void* pixels_last_of(quern_type type) {
-  static char entries[2];
-  return &entries[type != QUERN_F32];
+  static char entries[8];
+  return &entries[type_bytes(type)];
 }
 
 inline cuda_driver fake_driver() {
@@ -667,7 +720,7 @@ inline cuda_driver fake_driver() {
     std::copy_n(size, 4, m.size), std::copy_n(stride, 3, m.stride);
     memcpy(map, &m, sizeof m);
     // What the driver checks, too.
-    bool fits = rank == 4 && reinterpret_cast<uintptr_t>(src) % 16 == 0 && channels <= 64 && pixels <= 1024;
+    bool fits = rank == 4 && reinterpret_cast<uintptr_t>(src) % 16 == 0 && channels <= 128 && pixels <= 1024;
     for (int i = 0; i < 4; ++i)
       fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && step[i] > 0 && step[i] <= 8;
     for (int i = 0; i < 3; ++i) fits = fits && stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
@@ -703,6 +756,8 @@ inline cuda_driver fake_driver() {
       run_pixels_last<float>(*static_cast<const pixels_last*>(parameters[0]), x);
     } else if (function == pixels_last_of(QUERN_F16)) {
       run_pixels_last<uint16_t>(*static_cast<const pixels_last*>(parameters[0]), x);
+    } else if (function == pixels_last_of(QUERN_S8)) {
+      run_pixels_last<uint8_t>(*static_cast<const pixels_last*>(parameters[0]), x);
     } else {
       run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
     }

@@ -62,6 +62,32 @@ inline quern_problem of_type(quern_problem p, quern_type type) {
 }
 inline constexpr quern_type gpu_types[] = {QUERN_F32, QUERN_F16, QUERN_BF16};
 
+// The same of operators with products, whose dst may be of another type: in steps that reach both ends of s8.
+struct types {
+  quern_type src, dst;
+};
+inline constexpr types product_types[] = {{QUERN_F32, QUERN_F32},  {QUERN_F16, QUERN_F16},  {QUERN_BF16, QUERN_BF16},
+                                          {QUERN_S8, QUERN_S8},    {QUERN_S8, QUERN_S32},   {QUERN_S8, QUERN_F32},
+                                          {QUERN_S8, QUERN_F16},   {QUERN_S8, QUERN_BF16},  {QUERN_E4M3, QUERN_E4M3},
+                                          {QUERN_E4M3, QUERN_F32}, {QUERN_E4M3, QUERN_F16}, {QUERN_E4M3, QUERN_BF16}};
+inline quern_problem of_types(quern_problem p, const types& t) {
+  p.src.type = p.weights.type = t.src, p.dst.type = t.dst;
+  p.accuracy = QUERN_ACCURACY_DEFAULT;
+  if (p.residual.type) p.residual.type = t.dst;
+  if (t.dst == QUERN_S32) p.epilogue = {}, p.residual = {};
+  if (t.dst == QUERN_S8 || t.dst == QUERN_E4M3) p.epilogue.alpha = p.epilogue.alpha < 0 ? -0.125f : 0.0625f;
+  return p;
+}
+
+// Those that rows of whole chunks of 8-bit elements take.
+inline const shape shapes_of_eight_bits[] = {
+    {.n = 2, .c = 80, .k = 70, .image = {1, 5, 6}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
+    {.c = 128, .k = 140, .image = {1, 9, 16}},
+    {.c = 256, .k = 16, .groups = 2, .image = {1, 7, 5}, .filter = {1, 2, 3}, .stride = {1, 2, 1}, .end = {0, 1, 1}},
+    {.n = 3, .c = 33, .k = 9, .image = {1, 6, 7}, .filter = {1, 3, 3}, .dilation = {1, 2, 2}, .begin = {0, 2, 2}},
+    {.op = transposed, .c = 64, .k = 48, .image = {1, 4, 5}, .filter = {1, 4, 4}, .stride = {1, 2, 2}},
+};
+
 // Axes in the order of the layout or any other, with space between rows; a src may repeat itself.
 inline void spread(quern_tensor& t, bool may_repeat, dice& d) {
   int order[2][5] = {{4, 3, 2, 1, 0}, {1, 4, 3, 2, 0}};

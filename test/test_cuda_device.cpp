@@ -141,7 +141,10 @@ TEST_F(CudaDevice, GpusAsValues) {
   const auto all = candidates(p, wish);
   for (const quern_candidate& c : all) {
     EXPECT_EQ(c.verdict, QUERN_UNAVAILABLE);
-    const char* least = strstr(c.kernel, "_sm90a") ? "9.0" : strstr(c.kernel, "_sm80") ? "8.0" : "7.5";
+    const char* least = strstr(c.kernel, "_sm90a")  ? "9.0"
+                        : strstr(c.kernel, "_sm80") ? "8.0"
+                        : strstr(c.kernel, "_sm89") ? "8.9"
+                                                    : "7.5";
     EXPECT_EQ(explained(c), std::string("needs compute capability ") + least + ", this GPU has 7.0");
   }
   // Some instructions went as they came.
@@ -331,7 +334,7 @@ TEST_F(CudaDevice, FixedShapesOnTheCpu) {
         quern_problem p = problem_of(s, src, dst);
         p.weights.layout = d.of(layouts);
         set_epilogue(p, which += 7);
-        ASSERT_TRUE(kernels_agree(completed(of_type(p, d.of(gpu_types))), d, how, 4));
+        ASSERT_TRUE(kernels_agree(completed(of_types(p, d.of(product_types))), d, how, 4));
       }
 }
 
@@ -341,8 +344,38 @@ TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
   for (uint32_t i = 0; i < 200; ++i) {
     dice d(first + i);
     const quern_problem p = random_problem(d);
-    ASSERT_TRUE(kernels_agree(of_type(p, d.of(gpu_types)), d, how)) << "QUERN_TEST_SEED=" << first + i;
+    ASSERT_TRUE(kernels_agree(completed(of_types(p, d.of(product_types))), d, how)) << "QUERN_TEST_SEED=" << first + i;
   }
+}
+
+// Every row of 8-bit elements, into every type.
+TEST_F(CudaDevice, EightBitsOnTheCpu) {
+  dice d(12);
+  const way how = on(open());
+  std::set<std::string> left;
+  for (size_t i = 0; i < kernel_count(); ++i)
+    if (kernel_at(i).type == QUERN_S8 || kernel_at(i).type == QUERN_E4M3) left.insert(kernel_at(i).name);
+  EXPECT_FALSE(left.empty());
+  int which = 0;
+  for (const shape& s : shapes_of_eight_bits)
+    for (quern_layout src : layouts)
+      for (const types& t : product_types) {
+        if (type_bytes(t.src) != 1) continue;
+        quern_problem p = problem_of(s, src, d.of(layouts));
+        p.weights.layout = d.of(layouts);
+        set_epilogue(p, which += 7);
+        p = completed(of_types(p, t));
+        ASSERT_TRUE(kernels_agree(p, d, how));
+        for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
+          for (const quern_candidate& c : all_candidates(p, asked, how.device))
+            if (c.verdict <= QUERN_USABLE) {
+              left.erase(c.kernel);
+              EXPECT_EQ(c.accuracy, t.src == QUERN_S8 ? QUERN_ACCURACY_EXACT
+                                    : asked           ? QUERN_ACCURACY_F32
+                                                      : QUERN_ACCURACY_F16);
+            }
+      }
+  EXPECT_TRUE(left.empty()) << *left.begin() << " takes none of these problems";
 }
 
 // Operators without products: those that round, and every row of their kernels.

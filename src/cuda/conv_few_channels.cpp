@@ -92,7 +92,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
 }
 
 // Threads for runs of so many lines, and clocks of a multiprocessor for all of them: instructions of a warp, four of
-// which issue at once, where a few warps hide what each waits for; all of it takes 2.5 times as long as that (measured).
+// which issue at once, where a few warps hide what each waits for; all of it takes 2.5 times as long as that
+// (measured).
 struct work {
   int64_t threads;
   double clocks;
@@ -147,7 +148,8 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
     const phase ph = phase_of(g, f);
     if (ph.outputs() > 0) ns += 1500 + 1000 * work_of(g, ph, row, b.word[0], m).clocks / m.gpu.clock_mhz;
   }
-  return {std::max(ns, 2000 + tensor_bytes(g, row.type) / (double(m.gpu.bandwidth) * 0.8e-9)), 2 * p.products};
+  return {std::max(ns, 2000 + tensor_bytes(g, row.type, row.type) / (double(m.gpu.bandwidth) * 0.8e-9)),
+          2 * p.products};
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

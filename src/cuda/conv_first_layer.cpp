@@ -139,7 +139,7 @@ double ns_of(const geometry& g, const first_conv& a, const kernel& row, const ma
   // (measured).
   const double warps = double(up(blocks, m.gpu.multiprocessors)) * row.threads / 32;
   const double clocks = double(up(items, all)) * instructions_of(g, a, row) * std::max(5.6, warps / 1.75);
-  const double bytes = tensor_bytes(g, row.type) + double(blocks) * a.panels * a.steps * row.nr * 32;
+  const double bytes = tensor_bytes(g, row.type, row.type) + double(blocks) * a.panels * a.steps * row.nr * 32;
   const double memory = bytes / (double(m.gpu.bandwidth) * 0.8e-9);
   return 2200 + std::max(1000 * clocks / m.gpu.clock_mhz, memory);
 }

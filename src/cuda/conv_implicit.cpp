@@ -27,7 +27,23 @@ constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits 
 int64_t chunk_of(const kernel& row) { return 16 / type_bytes(row.type); }
 int64_t step_of(const kernel& row) { return 4 * chunk_of(row); }
 
-weight_panels panels_of(const geometry& g, const kernel& row) { return {g, row.nr, chunk_of(row)}; }
+// [group][phase][k / nr][tap and c][nr], as in weights.h; of 8 bits pairs of (tap, c) lie side by side, and begin with
+// each phase.
+struct panels_of {
+  const geometry& g;
+  const kernel& row;
+  int64_t pair = type_bytes(row.type) == 1 ? 2 : 1;
+  weight_panels plain = {g, row.nr, chunk_of(row) / pair};
+
+  int64_t in_pairs(int64_t elements) const { return up(elements, pair) * pair; }
+  // Elements before a phase, whose predecessors have `before` taps together, and before a panel of it.
+  int64_t phase(int64_t group, int64_t before, int64_t index) const {
+    const auto rows = [&](int64_t taps, int64_t phases) { return in_pairs(taps * g.c) + 2 * (pair - 1) * phases; };
+    return (group * rows(plain.taps, g.phases()) + rows(before, index)) * plain.columns();
+  }
+  int64_t panel(int64_t index, int64_t taps) const { return index * row.nr * in_pairs(taps * g.c); }
+  int64_t size() const { return phase(g.groups, 0, 0); }
+};
 
 // From the first element that any tap reads to the last, whether on the image or not.
 double reach(const geometry& g) {
@@ -51,7 +67,10 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (row.vector > 1) {
     if (g.c * g.groups > 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
     if (g.c % row.vector != 0)
-      return {QUERN_REASON_SHAPE, row.vector == 8 ? "src.size[1] / groups modulo 8" : "src.size[1] / groups modulo 4",
+      return {QUERN_REASON_SHAPE,
+              row.vector == 16  ? "src.size[1] / groups modulo 16"
+              : row.vector == 8 ? "src.size[1] / groups modulo 8"
+                                : "src.size[1] / groups modulo 4",
               g.c % row.vector, 0};
     if (row.index == index_scheme::increments && g.c < step_of(row))
       return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, step_of(row)};
@@ -85,7 +104,7 @@ int64_t tiles(const geometry& g, const kernel& row, const phase& ph) {
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
   const geometry& g = geometry_of(p);
   blocking b = {};
-  b.packed_bytes = uint64_t(panels_of(g, row).size() * type_bytes(row.type));
+  b.packed_bytes = uint64_t(panels_of{g, row}.size() * type_bytes(row.type));
   b.workers = 1;
   return b;
 }
@@ -96,9 +115,11 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   // smaller tiles, of which several run at once, are no slower; each number split by itself costs more than they gain.
   const bool tensor = row.kind == kind::tensor, halves = row.type != QUERN_F32;
   const double area = double(row.mr) * row.nr;
-  const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * (halves ? 2 : 0.98 / 3)
+  const double lanes = tensor ? gpu_tf32_lanes(m.gpu) * (halves ? 4.0 / double(type_bytes(row.type)) : 0.98 / 3)
                               : gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
-  const double single = !tensor ? 1.65 : halves ? 14 : 2.1;  // elements that are loaded one by one
+  const double single = !tensor  ? 1.65
+                        : halves ? 28.0 / double(type_bytes(row.type))
+                                 : 2.1;                      // elements that are loaded one by one
   const double shallow = !halves && g.groups > 1 ? 1.5 : 1;  // tiles of few elements and outputs each
   const double slower = shallow * (row.vector == 1 ? single : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
                         (halves             ? area < 128 * 64    ? 1.9
@@ -120,17 +141,34 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
     ns += 2000 + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * count * area * depth;
   }
-  return {std::max(ns, 2000 + tensor_bytes(g, row.type) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
+  return {std::max(ns, 2000 + tensor_bytes(g, p.src.type, p.dst.type) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
+  const panels_of t = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_panels(panels_of(g, j.row), first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
+    if (t.pair == 1)
+      return pack_panels(t.plain, first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
+    pack_weights(
+        g, first, count, static_cast<const T*>(weights),
+        [&](int64_t group, int64_t k, int64_t f, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
+          const int64_t at = tap * g.c + c, width = t.plain.width(k / j.row.nr), last = ph.taps() * g.c - 1;
+          T* const panel = reinterpret_cast<T*>(payload) + t.phase(group, before, f) + t.panel(k / j.row.nr, ph.taps());
+          const auto place = [&](int64_t row, int64_t column, T x) {
+            panel[row / 2 * 2 * width + 2 * column + row % 2] = x;
+            if (row == last && row % 2 == 0) panel[row * width + 2 * column + 1] = 0;
+          };
+          place(at, k % j.row.nr, w);
+          for (int64_t i = k % j.row.nr + 1; k == g.k - 1 && i < width; ++i) place(at, i, 0);
+        });
   };
-  if (j.row.type == QUERN_F32) return as(float{});
-  as(uint16_t{});
+  switch (type_bytes(j.row.type)) {
+    case 1: return as(uint8_t{});
+    case 2: return as(uint16_t{});
+    default: return as(float{});
+  }
 }
 
 namespace {
@@ -143,7 +181,7 @@ implicit_axis axis_of(const axis& a) {
 
 quern_status launch(const job& j, const launching& l) {
   const geometry& g = geometry_of(j.problem);
-  const weight_panels panels = panels_of(g, j.row);
+  const panels_of panels = {g, j.row};
   const kernel& row = j.row;
   implicit_table t = {};
   implicit_conv& a = t.problem;
@@ -154,7 +192,7 @@ quern_status launch(const job& j, const launching& l) {
   a.src = l.args.src;
   const int64_t chunk = chunk_of(row);
   a.src_vector = in_chunks(a.src, g.src, chunk, row.type) && g.c % chunk == 0;
-  a.weights_group = int32_t(panels.phase(1, 0));
+  a.weights_group = int32_t(panels.phase(1, 0, 0) / panels.pair);
   int64_t before = 0;
   for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
     const phase ph = phase_of(g, f);
@@ -168,8 +206,8 @@ quern_status launch(const job& j, const launching& l) {
     a.out = output_of(j, g, ph, l.args, 4);
     a.pixel_tiles = int32_t(up(a.out.pixels, row.mr));
     a.depth = int32_t(ph.taps() * g.c), a.steps = int32_t(up(a.depth, step_of(row)));
-    a.weights = l.packed + panels.phase(0, before) * type_bytes(row.type);
-    a.weights_panel = int32_t(panels.panel(1, ph.taps()));
+    a.weights = l.packed + panels.phase(0, before, f) * type_bytes(row.type);
+    a.weights_panel = int32_t(panels.panel(1, ph.taps()) / panels.pair);
     if (row.index == index_scheme::table)
       for (int64_t i = 0; i < ph.taps(); ++i) {
         const int64_t s = i % ph.w.taps, r = i / ph.w.taps % ph.h.taps, d = i / ph.w.taps / ph.h.taps;

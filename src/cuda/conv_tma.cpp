@@ -121,7 +121,10 @@ refusal refuse(const full_problem& p, const kernel& row) {
   // A chunk must not reach into the next group.
   const int64_t chunk = chunk_of(row.type);
   if (g.groups > 1 && g.c % chunk != 0)
-    return {QUERN_REASON_SHAPE, chunk == 64 ? "src.size[1] / groups modulo 64" : "src.size[1] / groups modulo 32",
+    return {QUERN_REASON_SHAPE,
+            chunk == 128  ? "src.size[1] / groups modulo 128"
+            : chunk == 64 ? "src.size[1] / groups modulo 64"
+                          : "src.size[1] / groups modulo 32",
             g.c % chunk, 0};
   if (g.phases() > most_launches) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), most_launches};
   if (const refusal r = g.refuse_phases()) return r;
@@ -214,15 +217,19 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
     ns += tile.start_ns + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * tiles * row.mr * row.nr * blocks * chunk;
   }
-  return {std::max(ns, 2000 + tensor_bytes(geometry_of(p), row.type) / (double(m.gpu.bandwidth) * 0.8e-9)), flops};
+  return {
+      std::max(ns, 2000 + tensor_bytes(geometry_of(p), p.src.type, p.dst.type) / (double(m.gpu.bandwidth) * 0.8e-9)),
+      flops};
 }
 
-// Products of 16-bit elements are exact, and each addition of sixteen truncates by 2^-23.  Of f32 a product leaves out
-// 2^-22 at most and its parts are rounded by as much; each of the unit's twelve additions to a part of a sum truncates
-// it by 2^-23, and parts are added in f32.
+// Of e4m3 an instruction brings 32 products and what it has to the largest's exponent, and keeps 13 bits behind the
+// point; four of them are a stage, and stages are added in f32.  Products of 16-bit elements are exact, and each
+// addition of sixteen truncates by 2^-23.  Of f32 a product leaves out 2^-22 at most and its parts are rounded by as
+// much; each of the unit's twelve additions to a part of a sum truncates it by 2^-23, and parts are added in f32.
 double error_bound(const full_problem& p) {
   const geometry g = view_of(geometry_of(p), p.src.type).g;
   const double taps = double(g.filter_size());
+  if (p.src.type == QUERN_E4M3) return 4 * 33 * 0x1p-13 + (taps * double(up(g.c, 128)) + 1) * 0x1p-24;
   const double n = (p.src.type != QUERN_F32 ? 2 * taps * double(up(g.c, 64)) * 4 + 4
                                             : 3 * 4 + 12 * 2 + taps * double(up(g.c, 32)) + 1) *
                    0x1p-24;
@@ -235,8 +242,9 @@ void put(float* stage, const tma_panels& t, int64_t row, int64_t channel, float 
   const tf32_pair two = split_tf32(x);
   *to = two.high, to[t.nr * t.chunk] = to_tf32(two.low);
 }
-void put(uint16_t* stage, const tma_panels&, int64_t row, int64_t channel, uint16_t x) {
-  stage[tma_swizzled<8>(int32_t(row), int32_t(channel))] = x;
+template <class T>
+void put(T* stage, const tma_panels&, int64_t row, int64_t channel, T x) {
+  stage[tma_swizzled<16 / sizeof(T)>(int32_t(row), int32_t(channel))] = x;
 }
 
 template <class T>
@@ -270,8 +278,11 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
     using T = decltype(element);
     pack_as(j, first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
   };
-  if (j.row.type == QUERN_F32) return as(float{});
-  as(uint16_t{});
+  switch (type_bytes(j.row.type)) {
+    case 1: return as(uint8_t{});
+    case 2: return as(uint16_t{});
+    default: return as(float{});
+  }
 }
 
 tma_axis axis_of(const axis& a) {
@@ -279,7 +290,10 @@ tma_axis axis_of(const axis& a) {
 }
 
 int map_type(quern_type type) {
-  return type == QUERN_F32 ? cuda_map_f32 : type == QUERN_F16 ? cuda_map_f16 : cuda_map_bf16;
+  return type == QUERN_F32    ? cuda_map_f32
+         : type == QUERN_F16  ? cuda_map_f16
+         : type == QUERN_BF16 ? cuda_map_bf16
+                              : cuda_map_bytes;
 }
 
 // A box as wide and high as the first pixels of all windows: the engine turns to the next row where it ends.
@@ -304,7 +318,7 @@ quern_status map_pixels(const launching& l, const kernel& row, const view& v, co
 
 // Whether boxes of dst can be stored: pixels at the same distance, channels of a group in whole boxes.
 bool storable(const kernel& row, const geometry& g, const gpu_output& out) {
-  return row.type != QUERN_F32 && !row.taps && out.even && out.vector && out.dst_stride[4] > 0 &&
+  return type_bytes(row.type) == 2 && !row.taps && out.even && out.vector && out.dst_stride[4] > 0 &&
          out.dst_stride[4] < int64_t{1} << 38 && (g.groups == 1 || g.k % chunk_of(row.type) == 0);
 }
 
@@ -356,7 +370,7 @@ quern_status launch(const job& j, const launching& l) {
     if (row.taps) a.w.taps = 1;
     a.blocks = int32_t(ph.taps() / std::max<int64_t>(row.taps, 1) * t.chunks);
     a.weights = l.packed + t.bytes(t.phase(0, before));
-    a.out = output_of(j, g, ph, l.args, row.type == QUERN_F32 ? 4 : 8);
+    a.out = output_of(j, g, ph, l.args, type_bytes(row.type) == 2 ? 8 : 4);
     a.pixel_tiles = int32_t(up(int64_t{a.out.pixels} / ph.w.out_count * a.columns, row.mr));
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
     if (a.blocks > 0)

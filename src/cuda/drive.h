@@ -24,9 +24,9 @@ inline refusal refuse_short_sums(const quern_problem& p) {
 }
 
 // All images in and out, once through memory.
-inline double tensor_bytes(const geometry& g, quern_type type) {
-  return double(type_bytes(type)) * (double(g.n * g.groups) * (double(g.c) * double(g.in[0] * g.in[1] * g.in[2]) +
-                                                               double(g.k) * double(g.out[0] * g.out[1] * g.out[2])));
+inline double tensor_bytes(const geometry& g, quern_type src, quern_type dst) {
+  return double(g.n * g.groups) * (double(type_bytes(src)) * double(g.c) * double(g.in[0] * g.in[1] * g.in[2]) +
+                                   double(type_bytes(dst)) * double(g.k) * double(g.out[0] * g.out[1] * g.out[2]));
 }
 
 // Whether channels of 16 bytes lie side by side, aligned, throughout; NULL is.
@@ -104,10 +104,10 @@ inline gpu_output output_of(const job& j, const geometry& g, const phase& ph, co
   }
   out.pixels = int32_t(g.n * ph.outputs()), out.k = int32_t(g.k);
   out.epilogue = epilogue_of(j.problem, args);
-  const quern_type type = j.row.type;
+  const quern_type type = out.type = j.problem.dst.type;
   out.dst = static_cast<char*>(args.dst) + to * type_bytes(type);
   out.residual = out.epilogue.residual ? static_cast<const char*>(args.residual) + from * type_bytes(type) : nullptr;
-  out.vector = in_chunks(out.dst, out.dst_stride, chunk, type) && g.k % chunk == 0 &&
+  out.vector = type != QUERN_S32 && in_chunks(out.dst, out.dst_stride, chunk, type) && g.k % chunk == 0 &&
                (!out.residual || in_chunks(out.residual, out.residual_stride, chunk, type));
   const auto even = [&](const int64_t* stride) {
     int64_t pixels = 1;

@@ -15,7 +15,9 @@ template <int Bytes>
 QUERN_INLINE void fill(void* shared, const void* from, bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   const uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  if constexpr (Bytes == 2) {
+  if constexpr (Bytes == 1) {
+    *static_cast<uint8_t*>(shared) = there ? *static_cast<const uint8_t*>(from) : uint8_t{0};
+  } else if constexpr (Bytes == 2) {
     *static_cast<uint16_t*>(shared) = there ? *static_cast<const uint16_t*>(from) : uint16_t{0};
   } else if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
@@ -23,7 +25,8 @@ QUERN_INLINE void fill(void* shared, const void* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
   }
 #else
-  using chunk = std::conditional_t<Bytes == 16, four_floats, std::conditional_t<Bytes == 4, float, uint16_t> >;
+  using narrow = std::conditional_t<Bytes == 2, uint16_t, uint8_t>;
+  using chunk = std::conditional_t<Bytes == 16, four_floats, std::conditional_t<Bytes == 4, float, narrow> >;
   *static_cast<chunk*>(shared) = there ? *static_cast<const chunk*>(from) : chunk{};
 #endif
 }

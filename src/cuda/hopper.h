@@ -114,17 +114,22 @@ __device__ __forceinline__ void keep(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int N>
+__device__ __forceinline__ void keep(int32_t (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 // Of swizzled rows of 128 bytes, whose address is a multiple of 1024; 32 bytes further along the rows is + 2.
 __device__ __forceinline__ uint64_t matrix_in_shared(uint32_t address) {
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62;
 }
 
-#define QUERN_D8(d, i)                                                                                        \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
-#define QUERN_D16(d, i) QUERN_D8(d, i), QUERN_D8(d, i + 8)
-#define QUERN_D32(d, i) QUERN_D16(d, i), QUERN_D16(d, i + 16)
-#define QUERN_D64(d, i) QUERN_D32(d, i), QUERN_D32(d, i + 32)
+// Sums, in registers of floats or of integers.
+#define QUERN_D8(r, d, i) \
+  r(d[i]), r(d[i + 1]), r(d[i + 2]), r(d[i + 3]), r(d[i + 4]), r(d[i + 5]), r(d[i + 6]), r(d[i + 7])
+#define QUERN_D16(r, d, i) QUERN_D8(r, d, i), QUERN_D8(r, d, i + 8)
+#define QUERN_D32(r, d, i) QUERN_D16(r, d, i), QUERN_D16(r, d, i + 16)
+#define QUERN_D64(r, d, i) QUERN_D32(r, d, i), QUERN_D32(r, d, i + 32)
 #define QUERN_OPERANDS_0                                   \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -146,7 +151,7 @@ struct matrix_tf32<64> {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
         "{" QUERN_OPERANDS_0 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}\n"
-        : QUERN_D32(d, 0)
+        : QUERN_D32("+f", d, 0)
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
           "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
   }
@@ -157,44 +162,55 @@ struct matrix_tf32<128> {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\nwgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 "
         "{" QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "}, {%64,%65,%66,%67}, %68, p, 1, 1;\n}\n"
-        : QUERN_D32(d, 0), QUERN_D32(d, 32)
+        : QUERN_D32("+f", d, 0), QUERN_D32("+f", d, 32)
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
           "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
   }
 };
 
-// d[64 x n] += a[64 x 16] * b[n x 16], or = where not `add`, of 16-bit elements in shared memory.
+// d[64 x n] += a[64 x 32 bytes] * b[n x 32 bytes], or = where not `add`, of elements of 16 or 8 bits in shared memory.
 template <class Element, int N>
 struct matrix_half;
-#define QUERN_MATRIX_HALF(type, n, sums, operands, outputs, a_at, b_at, add_at)                            \
-  template <>                                                                                              \
-  struct matrix_half<type, n> {                                                                            \
-    __device__ __forceinline__ static void run(float (&d)[sums], uint64_t a, uint64_t b, bool add) {       \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
-                   "k16.f32." #type "." #type " {" operands "}, " a_at ", " b_at ", p, 1, 1, 0, 0;\n}\n"   \
-                   : outputs                                                                               \
-                   : "l"(a), "l"(b), "r"(int{add}));                                                       \
-    }                                                                                                      \
+#define QUERN_MATRIX_HALF(type, number, n, sums, what, operands, outputs, a_at, b_at, add_at, rest)             \
+  template <>                                                                                                   \
+  struct matrix_half<type, n> {                                                                                 \
+    __device__ __forceinline__ static void run(number (&d)[sums], uint64_t a, uint64_t b, bool add) {           \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n what \
+                   " {" operands "}, " a_at ", " b_at ", p" rest ";\n}\n"                                       \
+                   : outputs                                                                                    \
+                   : "l"(a), "l"(b), "r"(int{add}));                                                            \
+    }                                                                                                           \
   };
-#define QUERN_MATRICES_HALF(type)                                                                                     \
-  QUERN_MATRIX_HALF(type, 64, 32, QUERN_OPERANDS_0, QUERN_D32(d, 0), "%32", "%33", "%34")                             \
-  QUERN_MATRIX_HALF(type, 96, 48, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A,                                            \
-                    QUERN_D32(d, 0) QUERN_COMMA QUERN_D16(d, 32), "%48", "%49", "%50")                                \
-  QUERN_MATRIX_HALF(type, 112, 56, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55",        \
-                    QUERN_D32(d, 0) QUERN_COMMA QUERN_D16(d, 32) QUERN_COMMA QUERN_D8(d, 48), "%56", "%57", "%58")    \
-  QUERN_MATRIX_HALF(type, 128, 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64(d, 0), "%64", "%65", "%66")      \
-  QUERN_MATRIX_HALF(type, 192, 96, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64,                      \
-                    QUERN_D64(d, 0) QUERN_COMMA QUERN_D32(d, 64), "%96", "%97", "%98")                                \
-  QUERN_MATRIX_HALF(type, 208, 104,                                                                                   \
-                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64                                      \
-                                     ",%96,%97,%98,%99,%100,%101,%102,%103",                                          \
-                    QUERN_D64(d, 0) QUERN_COMMA QUERN_D32(d, 64) QUERN_COMMA QUERN_D8(d, 96), "%104", "%105", "%106") \
-  QUERN_MATRIX_HALF(type, 256, 128,                                                                                   \
-                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96,               \
-                    QUERN_D64(d, 0) QUERN_COMMA QUERN_D64(d, 64), "%128", "%129", "%130")
+#define QUERN_MATRICES_OF_64(type, number, r, what, rest)                                                           \
+  QUERN_MATRIX_HALF(type, number, 64, 32, what, QUERN_OPERANDS_0, QUERN_D32(r, d, 0), "%32", "%33", "%34", rest)    \
+  QUERN_MATRIX_HALF(type, number, 128, 64, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64(r, d, 0), "%64", \
+                    "%65", "%66", rest)                                                                             \
+  QUERN_MATRIX_HALF(type, number, 192, 96, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64,      \
+                    QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D32(r, d, 64), "%96", "%97", "%98", rest)
+#define QUERN_MATRICES_OF_256(type, number, r, what, rest)                                              \
+  QUERN_MATRIX_HALF(type, number, 256, 128, what,                                                       \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96, \
+                    QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D64(r, d, 64), "%128", "%129", "%130", rest)
+#define QUERN_MATRICES_HALF(type)                                                                                      \
+  QUERN_MATRICES_OF_64(type, float, "+f", "k16.f32." #type "." #type, ", 1, 1, 0, 0")                                  \
+  QUERN_MATRICES_OF_256(type, float, "+f", "k16.f32." #type "." #type, ", 1, 1, 0, 0")                                 \
+  QUERN_MATRIX_HALF(type, float, 96, 48, "k16.f32." #type "." #type, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A,          \
+                    QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 32), "%48", "%49", "%50", ", 1, 1, 0, 0")     \
+  QUERN_MATRIX_HALF(type, float, 112, 56, "k16.f32." #type "." #type,                                                  \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55",                        \
+                    QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 32) QUERN_COMMA QUERN_D8("+f", d, 48), "%56", \
+                    "%57", "%58", ", 1, 1, 0, 0")                                                                      \
+  QUERN_MATRIX_HALF(type, float, 208, 104, "k16.f32." #type "." #type,                                                 \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64                                       \
+                                     ",%96,%97,%98,%99,%100,%101,%102,%103",                                           \
+                    QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D32("+f", d, 64) QUERN_COMMA QUERN_D8("+f", d, 96),        \
+                    "%104", "%105", "%106", ", 1, 1, 0, 0")
 #define QUERN_COMMA ,
 QUERN_MATRICES_HALF(f16)
 QUERN_MATRICES_HALF(bf16)
+QUERN_MATRICES_OF_64(s8, int32_t, "+r", "k32.s32.s8.s8", "")
+QUERN_MATRICES_OF_256(s8, int32_t, "+r", "k32.s32.s8.s8", "")
+QUERN_MATRICES_OF_64(e4m3, float, "+f", "k32.f32.e4m3.e4m3", ", 1, 1")
 
 // Four matrices of 8 x 8 elements of 16 bits between registers and shared memory, transposed; each lane names a row.
 __device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[4], const void* row) {

@@ -138,7 +138,7 @@ QUERN_INLINE bool implicit_inside(const implicit_conv& a, const implicit_pixel& 
 // ---- The tile -------------------------------------------------------------------------------------------------
 
 // Who multiplies.  tensor: f32 as three products of TF32 (tf32.h), the elements of a step summed from zero; elements
-// of 16 bits as they are.
+// of 16 and of 8 bits as they are, those of a step of e4m3 from zero too, as units add them with few bits.
 enum class implicit_units { fma, tensor };
 
 // What a lane brings to instructions 16 x 8 x 8: of its warp's 32 pixels, and of eight of its channels.
@@ -154,15 +154,18 @@ template <class Element, int WarpRows, int WarpColumns, bool Vector, index_schem
           implicit_units Units = implicit_units::fma>
 struct implicit_tile {
   using element = Element;
-  static constexpr bool tensor = Units == implicit_units::tensor, halves = sizeof(Element) == 2;
+  // Two elements of 8 bits are one of 16 to whatever moves them: weights are packed in pairs.
+  using unit = std::conditional_t<sizeof(Element) == 1, uint16_t, Element>;
+  static constexpr int together = sizeof(unit) / sizeof(Element);
+  static constexpr bool tensor = Units == implicit_units::tensor, halves = sizeof(unit) == 2;
   static constexpr index_scheme scheme = Scheme;
   static constexpr int warps = WarpRows * WarpColumns, threads = 32 * warps;
   static constexpr int chunk = 16 / int(sizeof(Element)), vector = Vector ? chunk : 1;
   static constexpr int bm = 32 * WarpRows, bn = 64 * WarpColumns, bk = 4 * chunk;
-  // Rows of weights, too: a lane of an instruction reads another row than its neighbours.
-  static constexpr int weights_pitch = tensor ? bn + 8 : bn;
-  static constexpr int pitch = bk + chunk, stages = 3;
-  static constexpr int stage_floats = (bm * pitch + bk * weights_pitch) * int(sizeof(Element)) / 4;
+  // Rows of weights, too: a lane of an instruction reads another row than its neighbours.  In units, as they are.
+  static constexpr int weights_pitch = tensor ? bn + 8 : bn, weights_chunk = chunk / together, units = bk / together;
+  static constexpr int pitch = bk + chunk, stages = 3, unit_pitch = pitch / together;
+  static constexpr int stage_floats = (bm * unit_pitch + units * weights_pitch) * int(sizeof(unit)) / 4;
   using warp_out = output_warp<Element, 32, tensor ? 32 + 8 : 32 + 4>;
   static constexpr int tile_floats =
       (stages * stage_floats > warps * warp_out::floats) ? (stages * stage_floats) : (warps * warp_out::floats);
@@ -171,14 +174,15 @@ struct implicit_tile {
   // A thread reads the same chunk of (tap, c) of several pixels, or a run of elements of one.
   static constexpr int rows = Vector ? bm * 4 / threads : 1;
   static constexpr int run = Vector ? chunk : bm * bk / threads;
-  static constexpr int lines = threads / (bn / chunk), chunks = bk / lines;  // of weights
+  static constexpr int burst = run > 32 ? 8 : run;  // that are unrolled: more take minutes to compile
+  static constexpr int lines = threads / (bn / weights_chunk), chunks = units / lines;  // of weights
 
   const implicit_conv& a;
   const implicit_tap* taps;
   float* shared;
   int32_t thread, weights;                       // weights: the thread's first of the next step; negative: it has none
   int32_t filling = 0, reading = 0, loaded = 0;  // floats of shared, twice; elements of (tap, c)
-  float sum[8][8];
+  sum_type<Element> sum[8][8];
 
   QUERN_INLINE implicit_tile(const implicit_conv& problem, const implicit_tap* table, int64_t block, int32_t thread_,
                              float* shared_)
@@ -186,7 +190,7 @@ struct implicit_tile {
     const int32_t tiles = a.pixel_tiles * a.channel_tiles, group = static_cast<int32_t>(block / tiles);
     const int32_t tile = static_cast<int32_t>(block - int64_t{group} * tiles), panel = tile % a.channel_tiles;
     const int32_t channel = panel * bn, rest = a.out.k - channel;
-    const int32_t width = rest < bn ? (rest + chunk - 1) / chunk * chunk : bn;
+    const int32_t width = rest < bn ? (rest + weights_chunk - 1) / weights_chunk * weights_chunk : bn;
     const implicit_place here = {group, tile / a.channel_tiles * bm, channel, width};
     weights = group * a.weights_group + panel * a.weights_panel + line() * width + column();
     if (column() >= width) weights = INT32_MIN;
@@ -208,8 +212,9 @@ struct implicit_tile {
   // What the thread reads of pixels: these rows of the tile, from this element of the step; and of weights.
   QUERN_INLINE int32_t row(int i) const { return Vector ? thread / 4 + i * (threads / 4) : thread % bm; }
   QUERN_INLINE int32_t first_element() const { return Vector ? thread % 4 * chunk : thread / bm * run; }
-  QUERN_INLINE int32_t line() const { return thread / (bn / chunk); }
-  QUERN_INLINE int32_t column() const { return thread % (bn / chunk) * chunk; }
+  QUERN_INLINE int32_t line() const { return thread / (bn / weights_chunk); }
+  QUERN_INLINE int32_t column() const { return thread % (bn / weights_chunk) * weights_chunk; }
+  QUERN_INLINE unit* weights_in(float* stage) const { return reinterpret_cast<unit*>(stage) + bm * unit_pitch; }
 
   // The chunk at `at` to where it belongs, zeros where it falls on padding or behind the last element.
   QUERN_INLINE void fill_pixel(Element* to, bool inside, int64_t at) const {
@@ -230,8 +235,9 @@ struct implicit_tile {
       Element* const x = reinterpret_cast<Element*>(shared + filling);
       implicit_counters now = {};
       if constexpr (Scheme == index_scheme::increments) now = counters()[thread];
-      QUERN_UNROLL
-      for (int e = 0; e < run; e += vector) {
+      QUERN_ROLL
+      for (int first = 0; first < run; first += burst) QUERN_UNROLL
+      for (int e = first; e < first + burst; e += vector) {
         int64_t at = now.at;
         int32_t d = 0, h = 0, w = 0;
         bool within = true;
@@ -274,12 +280,13 @@ struct implicit_tile {
       const int32_t width = place().width;
       QUERN_UNROLL
       for (int i = 0; i < chunks; ++i) {
-        const bool inside = loaded + line() + i * lines < a.depth && weights >= 0;
-        const int32_t to = tensor ? (line() + i * lines) * weights_pitch + column() : (thread + i * threads) * chunk;
-        fill<16>(x + bm * pitch + to,
-                 static_cast<const Element*>(a.weights) + (inside ? weights + i * lines * width : 0), inside);
+        const bool inside = loaded + (line() + i * lines) * together < a.depth && weights >= 0;
+        const int32_t to =
+            tensor ? (line() + i * lines) * weights_pitch + column() : (thread + i * threads) * weights_chunk;
+        fill<16>(weights_in(shared + filling) + to,
+                 static_cast<const unit*>(a.weights) + (inside ? weights + i * lines * width : 0), inside);
       }
-      weights += bk * width;
+      weights += units * width;
     }
     loaded += bk;
     filling = filling == (stages - 1) * stage_floats ? 0 : filling + stage_floats;
@@ -302,23 +309,23 @@ struct implicit_tile {
     o.w[0] = split_tf32(w[0]), o.w[1] = split_tf32(w[4 * weights_pitch]);
   }
 
-  // Where this lane's row lies of the four matrices that make 16 of the warp's pixels x 16 elements from k on, or
-  // these 16 elements x 16 channels.
-  QUERN_INLINE const Element* pixel_row(int i, int k) const {
+  // Where this lane's row lies of the four matrices that make 16 of the warp's pixels x 16 units from k on, or
+  // these 16 units x 16 channels.
+  QUERN_INLINE const unit* pixel_row(int i, int k) const {
     const int32_t lane = thread % 32;
-    return reinterpret_cast<const Element*>(shared + reading) +
-           (thread / 32 % WarpRows * 32 + i * 16 + lane % 16) * pitch + k + lane / 16 * 8;
+    return reinterpret_cast<const unit*>(shared + reading) +
+           (thread / 32 % WarpRows * 32 + i * 16 + lane % 16) * unit_pitch + k + lane / 16 * 8;
   }
-  QUERN_INLINE const Element* weight_row(int k, int j) const {
+  QUERN_INLINE const unit* weight_row(int k, int j) const {
     const int32_t lane = thread % 32;
-    return reinterpret_cast<const Element*>(shared + reading) + bm * pitch + (k + lane % 16) * weights_pitch +
-           thread / 32 / WarpRows * 64 + j * 8 + lane / 16 * 8;
+    return weights_in(shared + reading) + (k + lane % 16) * weights_pitch + thread / 32 / WarpRows * 64 + j * 8 +
+           lane / 16 * 8;
   }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  __device__ __forceinline__ void multiply_halves_on_tensor_cores() {
+  __device__ __forceinline__ void multiply_halves_on_tensor_cores(sum_type<Element> (&to)[8][8]) const {
     QUERN_UNROLL
-    for (int k = 0; k < bk; k += 16) {
+    for (int k = 0; k < units; k += 16) {
       uint32_t x[2][4];
       load_matrices<false>(x[0], pixel_row(0, k)), load_matrices<false>(x[1], pixel_row(1, k));
       QUERN_UNROLL
@@ -327,8 +334,18 @@ struct implicit_tile {
         load_matrices<true>(w, weight_row(k, j));
         QUERN_UNROLL
         for (int i = 0; i < 4; ++i)
-          multiply_halves<Element>(sum[j + i / 2], i % 2 * 4, x[i % 2], w[i / 2 * 2], w[i / 2 * 2 + 1]);
+          multiply_halves<Element>(to[j + i / 2], i % 2 * 4, x[i % 2], w[i / 2 * 2], w[i / 2 * 2 + 1]);
       }
+    }
+  }
+  __device__ __forceinline__ void multiply_halves_on_tensor_cores() {
+    if constexpr (std::is_same_v<Element, e4m3>) {
+      float part[8][8] = {};
+      multiply_halves_on_tensor_cores(part);
+      QUERN_UNROLL
+      for (int i = 0; i < 64; ++i) sum[i / 8][i % 8] += part[i / 8][i % 8];
+    } else {
+      multiply_halves_on_tensor_cores(sum);
     }
     next_stage();
   }
@@ -406,7 +423,7 @@ struct implicit_tile {
       for (int i = 0; i < 16; ++i) {
         const int n = i / 4 + 4 * half, e = i % 4 * 2;
         *reinterpret_cast<two_floats*>(output().at(i % 4 * 8 + lane / 4, i / 4 * 8 + lane % 4 * 2)) = {
-            {sum[n][e], sum[n][e + 1]}};
+            {sum_bits(sum[n][e]), sum_bits(sum[n][e + 1])}};
       }
     } else {
       QUERN_UNROLL

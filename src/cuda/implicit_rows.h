@@ -15,6 +15,7 @@ constexpr kernel implicit_row(enum kind kind, uint32_t capability, const char* n
           .about = about,
           .kind = kind,
           .type = type_of<typename Tile::element>,
+          .accuracy = sums_of<typename Tile::element>,
           .mr = Tile::bm,
           .nr = Tile::bn,
           .vector = Tile::vector,

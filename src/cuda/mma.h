@@ -25,6 +25,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* row)
   }
 }
 // d[16 x 8] += x[16 x 16] * w[16 x 8]; d is four elements from `at` on.
+// Of 8-bit elements 32 are multiplied, and a pair is what an element of 16 bits is.
 #define QUERN_MULTIPLY(type)                                           \
   asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type           \
       ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "                   \
@@ -36,9 +37,20 @@ __device__ __forceinline__ void multiply_halves(float (&d)[N], int at, const uin
                                                 uint32_t w1) {
   if constexpr (type_of<Element> == QUERN_F16) {
     QUERN_MULTIPLY("f16");
-  } else {
+  } else if constexpr (type_of<Element> == QUERN_BF16) {
     QUERN_MULTIPLY("bf16");
+  } else {
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[at]), "+f"(d[at + 1]), "+f"(d[at + 2]), "+f"(d[at + 3])
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w0), "r"(w1));
   }
+}
+template <class Element, int N>
+__device__ __forceinline__ void multiply_halves(int32_t (&d)[N], int at, const uint32_t (&x)[4], uint32_t w0,
+                                                uint32_t w1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[at]), "+r"(d[at + 1]), "+r"(d[at + 2]), "+r"(d[at + 3])
+      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(w0), "r"(w1));
 }
 __device__ __forceinline__ void multiply_tf32(float (&d)[4], float x0, float x1, float x2, float x3, float w0,
                                               float w1) {

@@ -4,6 +4,8 @@
 // that lanes write what lies side by side.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/epilogue_cuda.h"
 #include "half.h"
 
@@ -20,22 +22,49 @@ struct alignas(8) two_floats {
 QUERN_INLINE four_floats load_four(const float* p) { return *reinterpret_cast<const four_floats*>(p); }
 QUERN_INLINE void store_four(float* p, const four_floats& x) { *reinterpret_cast<four_floats*>(p) = x; }
 
-// The same of 16 bits each.
+// The same of 16 bits each, or of 8.
 struct alignas(8) two_words {
   uint32_t v[2];
 };
 template <class T>
 QUERN_INLINE four_floats load_four(const T* p) {
-  const two_words w = *reinterpret_cast<const two_words*>(p);
   four_floats x;
-  QUERN_UNROLL
-  for (int i = 0; i < 4; ++i) x.v[i] = value(T{static_cast<uint16_t>(w.v[i / 2] >> i % 2 * 16)});
+  if constexpr (sizeof(T) == 1) {
+    const uint32_t w = *reinterpret_cast<const uint32_t*>(p);
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) x.v[i] = value(T{static_cast<decltype(T::bits)>(w >> 8 * i)});
+  } else {
+    const two_words w = *reinterpret_cast<const two_words*>(p);
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) x.v[i] = value(T{static_cast<uint16_t>(w.v[i / 2] >> i % 2 * 16)});
+  }
   return x;
 }
 template <class T>
 QUERN_INLINE void store_four(T* p, const four_floats& x) {
-  *reinterpret_cast<two_words*>(p) = {{rounded_pair<T>(x.v[0], x.v[1]), rounded_pair<T>(x.v[2], x.v[3])}};
+  if constexpr (sizeof(T) == 1) {
+    uint32_t w = 0;
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) w |= uint32_t{static_cast<uint8_t>(rounded<T>(x.v[i]).bits)} << 8 * i;
+    *reinterpret_cast<uint32_t*>(p) = w;
+  } else {
+    *reinterpret_cast<two_words*>(p) = {{rounded_pair<T>(x.v[0], x.v[1]), rounded_pair<T>(x.v[2], x.v[3])}};
+  }
 }
+
+// What a sum of elements is kept in; integers pass through memory of floats as their bits.
+template <class Element>
+using sum_type = std::conditional_t<std::is_same_v<Element, s8>, int32_t, float>;
+template <class Element>
+QUERN_INLINE float sum_value(float x) {
+  if constexpr (std::is_same_v<Element, s8>) return static_cast<float>(static_cast<int32_t>(bits_of(x)));
+  return x;
+}
+// Their class where it is not the algorithm's.
+template <class Element>
+inline constexpr quern_accuracy sums_of = std::is_same_v<Element, e4m3> ? QUERN_ACCURACY_F16 : QUERN_ACCURACY_DEFAULT;
+QUERN_INLINE float sum_bits(float x) { return x; }
+QUERN_INLINE float sum_bits(int32_t x) { return float_of(static_cast<uint32_t>(x)); }
 
 // dst of one phase of a problem.
 struct gpu_output {
@@ -43,8 +72,9 @@ struct gpu_output {
   int64_t dst_stride[5], residual_stride[5];
   void* dst;
   const void* residual;
-  bool vector;  // chunks of so many channels as a kernel writes at once are aligned
-  bool even;    // pixels lie at the same distance throughout, dst_stride[4] and residual_stride[4]
+  bool vector;      // chunks of so many channels as a kernel writes at once are aligned
+  bool even;        // pixels lie at the same distance throughout, dst_stride[4] and residual_stride[4]
+  quern_type type;  // of dst and residual, where kernels take several: with_output()
   epilogue_f32 epilogue;
 
   // The first channel of a pixel.
@@ -61,6 +91,7 @@ struct gpu_output {
   }
 };
 
+// Element: of src.
 template <class Element, int Rows, int Pitch, int Columns = 32>
 struct output_warp {
   static constexpr int columns = Columns, pitch = Pitch, floats = Rows * Pitch + 4 * Rows;
@@ -85,8 +116,6 @@ struct output_warp {
   QUERN_INLINE void finish(int32_t group, int32_t base) const {
     const epilogue_f32& e = out.epilogue;
     const int64_t first = int64_t{group} * out.k + base;
-    Element* const dst = static_cast<Element*>(out.dst);
-    const Element* const residual = static_cast<const Element*>(out.residual);
     if (out.vector && base + columns <= out.k && only_clamps(e)) {
       const int64_t channel = first + lane % (columns / 4) * 4;
       channel_f32 of[4];
@@ -96,10 +125,13 @@ struct output_warp {
         const int64_t to = places()[row];
         if (to < 0) continue;
         four_floats y = load_four(at(row, lane % (columns / 4) * 4));
-        const four_floats r = e.residual ? load_four(residual + places()[Rows + row] + channel) : four_floats{};
+        const int64_t from = places()[Rows + row] + channel;
+        const auto load = [&](auto type) { return load_four(static_cast<const decltype(type)*>(out.residual) + from); };
+        const four_floats r = e.residual ? with_output<Element>(out.type, load) : four_floats{};
         QUERN_UNROLL
-        for (int i = 0; i < 4; ++i) y.v[i] = finished<true>(e, of[i], y.v[i], r.v[i]);
-        store_four(dst + to + channel, y);
+        for (int i = 0; i < 4; ++i) y.v[i] = finished<true>(e, of[i], sum_value<Element>(y.v[i]), r.v[i]);
+        with_output<Element>(out.type,
+                             [&](auto type) { store_four(static_cast<decltype(type)*>(out.dst) + to + channel, y); });
       }
       return;
     }
@@ -109,9 +141,18 @@ struct output_warp {
       const int32_t row = along ? i / columns : i % Rows, column = along ? i % columns : i / Rows;
       const int64_t to = places()[row], channel = first + column;
       if (to < 0 || base + column >= out.k) continue;
-      const float r = e.residual ? value(residual[places()[Rows + row] + channel * out.residual_stride[1]]) : 0.0f;
-      dst[to + channel * out.dst_stride[1]] =
-          rounded<Element>(finished<false>(e, channel_of(e, static_cast<int32_t>(channel)), *at(row, column), r));
+      const int64_t place = to + channel * out.dst_stride[1];
+      if (std::is_same_v<Element, s8> && out.type == QUERN_S32) {
+        static_cast<int32_t*>(out.dst)[place] = static_cast<int32_t>(bits_of(*at(row, column)));
+        continue;
+      }
+      const int64_t from = places()[Rows + row] + channel * out.residual_stride[1];
+      const auto load = [&](auto type) { return value(static_cast<const decltype(type)*>(out.residual)[from]); };
+      const float r = e.residual ? with_output<Element>(out.type, load) : 0.0f;
+      const float y =
+          finished<false>(e, channel_of(e, static_cast<int32_t>(channel)), sum_value<Element>(*at(row, column)), r);
+      with_output<Element>(
+          out.type, [&](auto type) { static_cast<decltype(type)*>(out.dst)[place] = rounded<decltype(type)>(y); });
     }
   }
 };

@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include <type_traits>
+
 #include "boxes.h"
 #include "half.h"
 #include "layout.h"
@@ -21,6 +23,7 @@ struct reference_cuda {
   int64_t src_block, dst_block, residual_block;  // channels that lie side by side
   int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
   bool transposed;
+  quern_type type;  // of dst and residual
   const void *src, *weights, *residual;
   void* dst;
   epilogue_f32 epilogue;
@@ -74,17 +77,33 @@ QUERN_INLINE double reference_activation(double x, const epilogue_f32& e, double
     QUERN_UNARY,       QUERN_ADD,         QUERN_SUB,        QUERN_MUL,
     QUERN_DIV,         QUERN_MAX,         QUERN_MIN};
 
-// The epilogue of a finished sum; residual and dst are its own elements.
+QUERN_INLINE double reference_fma(double a, double b, double c) { return ::fma(a, b, c); }
+QUERN_INLINE float reference_fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+
+// The epilogue of a finished sum of elements T, in f64, of integers in f32; `from` and `to` are where elements of
+// residual and dst lie.
 template <class T>
-QUERN_INLINE void reference_store(const epilogue_f32& e, int64_t channel, double sum, const T* residual, T* dst) {
-  double y = static_cast<double>(e.alpha) * (e.scale ? static_cast<double>(e.scale[channel]) : 1) * sum;
-  y += e.bias ? static_cast<double>(e.bias[channel]) : -0.0;  // y - 0 keeps the sign of a zero
-  double add = 0;
-  if (e.residual != QUERN_RESIDUAL_NONE) add = static_cast<double>(e.beta) * static_cast<double>(value(*residual));
-  if (e.residual == QUERN_RESIDUAL_BEFORE) y += add;
-  y = reference_activation(y, e, e.slope ? static_cast<double>(e.slope[channel]) : 0);
-  if (e.residual == QUERN_RESIDUAL_AFTER) y += add;
-  *dst = rounded<T>(y);
+QUERN_INLINE void reference_store(const epilogue_f32& e, quern_type type, int64_t channel, double sum,
+                                  const void* residual, int64_t from, void* dst, int64_t to) {
+  if (std::is_same_v<T, s8> && type == QUERN_S32) {
+    static_cast<int32_t*>(dst)[to] = static_cast<int32_t>(sum);
+    return;
+  }
+  using number = std::conditional_t<std::is_same_v<T, s8>, float, double>;
+  const auto of = [&](const float* v) { return static_cast<number>(v[channel]); };
+  const number factor = static_cast<number>(e.alpha) * (e.scale ? of(e.scale) : 1);
+  // y - 0 keeps the sign of a zero.
+  number y = reference_fma(factor, static_cast<number>(sum), e.bias ? of(e.bias) : -number{0});
+  const auto add_residual = [&] {
+    const auto load = [&](auto as) {
+      return static_cast<number>(value(static_cast<const decltype(as)*>(residual)[from]));
+    };
+    y = reference_fma(static_cast<number>(e.beta), with_output<T>(type, load), y);
+  };
+  if (e.residual == QUERN_RESIDUAL_BEFORE) add_residual();
+  y = static_cast<number>(reference_activation(y, e, e.slope ? static_cast<double>(e.slope[channel]) : 0));
+  if (e.residual == QUERN_RESIDUAL_AFTER) add_residual();
+  with_output<T>(type, [&](auto as) { static_cast<decltype(as)*>(dst)[to] = rounded<decltype(as)>(y); });
 }
 
 template <class T>
@@ -118,9 +137,8 @@ QUERN_INLINE void reference_output(const reference_cuda& r, int64_t element) {
     return n * stride[0] + channel_offset(channel, stride[1], block) + at[0] * stride[2] + at[1] * stride[3] +
            at[2] * stride[4];
   };
-  reference_store(r.epilogue, channel, sum,
-                  static_cast<const T*>(r.residual) + place(r.residual_stride, r.residual_block),
-                  static_cast<T*>(r.dst) + place(r.dst_stride, r.dst_block));
+  reference_store<T>(r.epilogue, r.type, channel, sum, r.residual, place(r.residual_stride, r.residual_block), r.dst,
+                     place(r.dst_stride, r.dst_block));
 }
 
 // Operators without products.
@@ -138,14 +156,13 @@ QUERN_INLINE void reference_output(const reference_friend& r, int64_t element) {
   QUERN_UNROLL
   for (int i = 4; i >= 0; --i) at[i] = rest % r.p.dst.size[i], rest /= r.p.dst.size[i];
   const T* const src = static_cast<const T*>(r.src);
-  T* const dst = static_cast<T*>(r.dst) + offset_of(r.p.dst, at);
   if (r.p.op == QUERN_REORDER) {
-    *dst = src[offset_of(r.p.src, at)];
+    static_cast<T*>(r.dst)[offset_of(r.p.dst, at)] = src[offset_of(r.p.src, at)];
     return;
   }
   const box_sum sum = is_elementwise(r.p.op) ? box_sum{} : sum_of(r.p, src, box_of(r.p, at));
-  reference_store(r.epilogue, at[1], output_of(r.p, sum, src, static_cast<const T*>(r.weights), at),
-                  static_cast<const T*>(r.residual) + offset_of(r.p.residual, at), dst);
+  reference_store<T>(r.epilogue, type_of<T>, at[1], output_of(r.p, sum, src, static_cast<const T*>(r.weights), at),
+                     r.residual, offset_of(r.p.residual, at), r.dst, offset_of(r.p.dst, at));
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ quern_status launch(const job& j, const launching& l) {
   r.elements = g.n * r.channels * g.out[0] * g.out[1] * g.out[2];
   r.weights_group = g.weights_group;
   r.transposed = g.transposed;
+  r.type = j.problem.dst.type;
   std::copy_n(g.src, 5, r.src_stride), std::copy_n(g.weights, 5, r.weights_stride);
   std::copy_n(g.dst, 5, r.dst_stride), std::copy_n(g.residual, 5, r.residual_stride);
   r.src_block = g.src_block, r.dst_block = g.dst_block, r.residual_block = g.residual_block;

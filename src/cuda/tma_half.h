@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
-// A tile of 16-bit elements on the matrix instructions of capability 9.0, both operands in shared memory.  Channels
-// are the rows of an instruction, 64 for each group of four warps, and pixels its columns: any multiple of 16, so that
-// tiles come out in whole waves.  Tiles of 64 channels have two groups take turns: one writes out what the other need
-// not wait for.
+// A tile of elements of 16 bits, or of 8, on the matrix instructions of capability 9.0, both operands in shared memory.
+// Channels are the rows of an instruction, 64 for each group of four warps, and pixels its columns: any multiple of 16,
+// so that tiles come out in whole waves.  Tiles of 64 channels have two groups take turns: one writes out what the
+// other need not wait for.
 //
 // Taps of a line of the filter may share a stage.  Then pixels are all of a padded line, whether outputs or not, and
 // a tap is what it is in the stage, a row further on: a third of the bytes from L2.
+//
+// The units add products of e4m3 with few bits: those of a stage, 128 channels, are summed from zero, and stages in
+// f32.
 #pragma once
 
 #include "cuda/tma.h"
@@ -17,7 +20,7 @@ namespace {
 template <class Element, int Pixels, int Channels, int Stages, int Taps = 1, int Cluster = 1, int Lines = 0>
 struct tma_tile_half {
   using element = Element;
-  static constexpr int bm = Pixels, bn = Channels, bk = 64, stages = Stages, taps = Taps;
+  static constexpr int bm = Pixels, bn = Channels, bk = 128 / int(sizeof(Element)), stages = Stages, taps = Taps;
   // Blocks of a cluster sum a part of the stages each, and finish a part of the pixels.
   static constexpr int cluster = Cluster;
   // So many lines of a filter stay in shared memory, where they are all that there is of it.
@@ -49,7 +52,7 @@ struct tma_tile_half {
   int32_t thread;  // of the set
 
   QUERN_INLINE int32_t channel() const { return place.channel + thread / 128 * 64; }
-  QUERN_INLINE bool whole_chunks() const { return a.out.vector && only_clamps(a.out.epilogue); }
+  QUERN_INLINE bool whole_chunks() const { return sizeof(Element) == 2 && a.out.vector && only_clamps(a.out.epilogue); }
 
   // The output of a pixel of the tile, or -1.
   QUERN_INLINE int32_t output_of(int32_t pixel) const {
@@ -113,10 +116,10 @@ struct tma_tile_half {
   QUERN_INLINE warp_out output() const {
     return {a.out, reinterpret_cast<float*>(shared) + thread % 128 / 32 * warp_out::floats, thread % 32};
   }
-  QUERN_INLINE void stage_out(const float* sum) const {
+  QUERN_INLINE void stage_out(const sum_type<Element>* sum) const {
     QUERN_UNROLL
     for (int k = 0; k < 8; ++k)
-      *output().at(k / 4 * 8 + tma_column(thread, k % 2), thread % 32 / 4 + k / 2 % 2 * 8) = sum[k];
+      *output().at(k / 4 * 8 + tma_column(thread, k % 2), thread % 32 / 4 + k / 2 % 2 * 8) = sum_bits(sum[k]);
   }
   QUERN_INLINE void finish() const { output().finish(place.group, channel() + thread % 128 / 32 * 16); }
 };

@@ -22,6 +22,13 @@
   X(type, 64x64_k4, "few pixels, by clusters of four")                     \
   X(type, 64x64_k8, "the fewest pixels, by clusters of eight")
 
+// Of 8 bits fewer.
+#define QUERN_TMA_BYTE_KERNELS(X, type)                      \
+  X(type, 192x128, "large tiles")                            \
+  X(type, 128x128, "tiles of another size, for whole waves") \
+  X(type, 128x64, "64 output channels, or few tiles")        \
+  X(type, 64x64, "the fewest tiles")
+
 #ifdef __CUDACC__
 
 #include "cuda/tma_half_run.h"
@@ -37,7 +44,6 @@
 #include "cuda/tma_half.h"
 #include "cuda/tma_rows.h"
 
-#define QUERN_TMA_HALF_ROW(type, tile, about) \
-  tma_row<tma_half_##tile<type>>("tma_" #type "_" #tile "_sm90a", about),
+#define QUERN_TMA_HALF_ROW(type, tile, about) tma_row<tma_half_##tile<type>>("tma_" #type "_" #tile "_sm90a", about),
 
 #endif

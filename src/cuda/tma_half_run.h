@@ -107,16 +107,17 @@ __device__ __forceinline__ void write_parts(Tile t, int group, int from, const f
   if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of, part);
 }
 
-template <class Tile>
-__device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const float (&sum)[Tile::written / 2],
+template <class Tile, class Number>
+__device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const Number (&sum)[Tile::written / 2],
                                            int& part) {
-  if (t.whole_chunks()) {
-    const channel_f32 of[] = {t.of(0), t.of(1)};
-    if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE)
-      return write_parts<Tile, false>(t, group, from, sum, of, part);
-    return write_parts<Tile, true>(t, group, from, sum, of, part);
-  }
-  // One copy of the activations; sums must be named by constants.
+  if constexpr (sizeof(typename Tile::element) == 2)
+    if (t.whole_chunks()) {
+      const channel_f32 of[] = {t.of(0), t.of(1)};
+      if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE)
+        return write_parts<Tile, false>(t, group, from, sum, of, part);
+      return write_parts<Tile, true>(t, group, from, sum, of, part);
+    }
+    // One copy of the activations; sums must be named by constants.
 #pragma unroll 1
   for (int i = 0; i < Tile::written / 16; ++i) {
     __syncwarp();
@@ -176,9 +177,12 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     skip(set * a.blocks);
     if (set == 1) give_turn(0);
   }
+  using element = typename Tile::element;
+  using number = sum_type<element>;
+  constexpr bool few_bits = std::is_same_v<element, e4m3>;
   for (int32_t tile = first_tile<Tile>() + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
-    float sum[Tile::bm / 2];
-    if (share.first == share.last) {
+    number sum[Tile::bm / 2];
+    if (few_bits || share.first == share.last) {
 #pragma unroll
       for (int i = 0; i < Tile::bm / 2; ++i) sum[i] = 0;
     }
@@ -188,19 +192,30 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
       wait(full + 8 * stage, turn);
       const uint64_t weights = matrix_in_shared(weights_at + (Tile::lines ? i : stage) * Tile::weight_bytes);
       const uint64_t pixels = matrix_in_shared(base + stage * Tile::pixel_bytes);
-      keep(sum);
-      matrix_begin();
+      const auto multiply_stage = [&](number(&to)[Tile::bm / 2], bool add) {
+        keep(to);
+        matrix_begin();
 #pragma unroll
-      for (int tap = 0; tap < Tile::taps; ++tap) {
+        for (int tap = 0; tap < Tile::taps; ++tap) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k)
-          matrix_half<typename Tile::element, Tile::bm>::run(sum, weights + tap * (Tile::tap_bytes / 16) + 2 * k,
-                                                             pixels + tap * 8 + 2 * k,
-                                                             i > share.first || tap > 0 || k > 0);
+          for (int k = 0; k < 4; ++k)
+            matrix_half<element, Tile::bm>::run(to, weights + tap * (Tile::tap_bytes / 16) + 2 * k,
+                                                pixels + tap * 8 + 2 * k, add || tap > 0 || k > 0);
+        }
+        matrix_commit();
+        keep(to);
+      };
+      if constexpr (few_bits) {
+        float stage_sum[Tile::bm / 2];
+        multiply_stage(stage_sum, false);
+        matrix_wait<0>();
+        keep(stage_sum);
+#pragma unroll
+        for (int k = 0; k < Tile::bm / 2; ++k) sum[k] += stage_sum[k];
+      } else {
+        multiply_stage(sum, i > share.first);
+        matrix_wait<1>();  // for the stage before
       }
-      matrix_commit();
-      keep(sum);
-      matrix_wait<1>();  // for the stage before
       if (before >= 0 && thread % 32 == 0) arrive(empty + 8 * before);
       before = stage;
       if (++stage == Tile::stages) stage = 0, turn ^= 1;

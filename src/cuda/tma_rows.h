@@ -15,6 +15,7 @@ constexpr kernel tma_row(const char* name, const char* about) {
           .about = about,
           .kind = kind::tma,
           .type = type_of<typename Tile::element>,
+          .accuracy = sums_of<typename Tile::element>,
           .mr = Tile::bm,
           .nr = Tile::bn,
           .vector = 16 / sizeof(typename Tile::element),
