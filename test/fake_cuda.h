@@ -274,11 +274,30 @@ void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share 
         line[pixel] = static_cast<number>(value(x[tma_swizzled<chunk>(pixel + tap, at)]));
       for (int channel = 0; channel < channels; ++channel) {
         const number weight =
-            static_cast<number>(value(w[tap * Tile::tap_bytes / int(sizeof(T)) + tma_swizzled<chunk>(channel, at)]));
+            static_cast<number>(value(w[tap * Tile::tap_bytes / int(sizeof(T)) +
+                                        tma_swizzled<chunk>(chunk == 16 ? tma_packed_row(channel) : channel, at)]));
         for (int pixel = 0; pixel < pixels; ++pixel) sum[channel * Tile::bm + pixel] += weight * line[pixel];
       }
     }
   }
+}
+
+// What a block writes out of elements of 8 bits, whose channels lie in pairs.
+template <class Tile, int First = 0, class Sum>
+void write_pairs_of_parts(const tma_conv& a, int from, const std::vector<Tile>& threads, const Sum& sum_at) {
+  constexpr int rows = std::min(Tile::part_rows, Tile::written - First);
+  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  for (const Tile& t : threads)
+    if (residual) t.read_residual(from + First, rows);
+  for (const Tile& t : threads) {
+    std::vector<sum_type<typename Tile::element>> sum(Tile::written / 2);
+    for (int k = 0; k < Tile::written / 2; ++k) sum[static_cast<size_t>(k)] = sum_at(t, k);
+    const channel_f32 of[] = {t.of(0), t.of(1)};
+    residual ? t.template stage_pairs<true, First, rows>(sum.data(), of)
+             : t.template stage_pairs<false, First, rows>(sum.data(), of);
+  }
+  for (const Tile& t : threads) t.write_out(from + First, rows);
+  if constexpr (First + rows < Tile::written) write_pairs_of_parts<Tile, First + rows>(a, from, threads, sum_at);
 }
 
 // What a block writes out in chunks of eight channels, which are turned round in shared memory.
@@ -329,7 +348,7 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const sum
   for (int i = 0; i < 128 * Tile::groups; ++i)
     threads.push_back({a, place, reinterpret_cast<char*>(memory.data()) + i / 128 * Tile::out_bytes, i});
   const auto sum_at = [&](const Tile& t, int k) {
-    const int channel = t.thread / 128 * 64 + tma_row(t.thread, k / 2 % 2);
+    const int channel = t.thread / 128 * 64 + Tile::channel_of_row(t.thread, k / 2 % 2);
     return sum[channel * Tile::bm + from + 8 * (k / 4) + tma_column(t.thread, k % 2)];
   };
   const auto all = [&](auto f) {
@@ -347,7 +366,11 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const sum
     }
     return;
   }
-  if constexpr (sizeof(T) == 2) write_whole_halves<Tile>(a, from, threads, sum_at);
+  if constexpr (sizeof(T) == 2) {
+    write_whole_halves<Tile>(a, from, threads, sum_at);
+  } else {
+    write_pairs_of_parts<Tile>(a, from, threads, sum_at);
+  }
 }
 
 // A tile by the blocks of a cluster, each a share of the stages; sums of shares are added in their order.
@@ -542,7 +565,6 @@ void run_of_bytes(const kernel& row, const std::string& type, const char* least,
   };
   tensor("128x64", run_tiles<tensor_128x64<T>>);
   tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
-  run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
   run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);

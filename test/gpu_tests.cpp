@@ -260,6 +260,31 @@ TEST_F(Gpu, ErrorsOfClassF32) {
     }
 }
 
+// What class F16 says of e4m3, and the bound of each output.
+TEST_F(Gpu, ErrorsOfE4m3) {
+  for (const int64_t channels : {64, 256, 512}) {
+    quern_problem p = conv(QUERN_NHWC, 1, channels, 12, 64);
+    p = completed(of_types(p, {QUERN_E4M3, QUERN_F32}));
+    dice d(static_cast<uint32_t>(channels));
+    std::normal_distribution<float> normal;
+    const operands in(
+        p, edge::back, [&] { return normal(d.engine()); }, [] { return 0.0f; });
+    const solution want = solve(p, in, "reference", nullptr);
+    for (const quern_candidate& c : usable(p)) {
+      const solution got = solve_there(p, in, c, false);
+      ASSERT_EQ(got.failure, "");
+      double error = 0, norm = 0;
+      for (size_t i = 0; i < want.dst.size(); ++i) {
+        const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
+        error += (is - must) * (is - must), norm += must * must;
+      }
+      error = std::sqrt(error / norm);
+      printf("%4d products: %.2e %s\n", static_cast<int>(sum_length(p)), error, c.kernel);
+      EXPECT_LE(error, 0x1p-11) << c.kernel << "\n" << text(p);
+    }
+  }
+}
+
 // Planning and running make the context current themselves.
 TEST_F(Gpu, NoContextIsCurrentWhileItRuns) {
   dice d(5);

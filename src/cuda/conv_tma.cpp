@@ -244,7 +244,8 @@ void put(float* stage, const tma_panels& t, int64_t row, int64_t channel, float 
 }
 template <class T>
 void put(T* stage, const tma_panels&, int64_t row, int64_t channel, T x) {
-  stage[tma_swizzled<16 / sizeof(T)>(int32_t(row), int32_t(channel))] = x;
+  const int32_t at = sizeof(T) == 1 ? tma_packed_row(int32_t(row)) : int32_t(row);
+  stage[tma_swizzled<16 / sizeof(T)>(at, int32_t(channel))] = x;
 }
 
 template <class T>
@@ -370,7 +371,7 @@ quern_status launch(const job& j, const launching& l) {
     if (row.taps) a.w.taps = 1;
     a.blocks = int32_t(ph.taps() / std::max<int64_t>(row.taps, 1) * t.chunks);
     a.weights = l.packed + t.bytes(t.phase(0, before));
-    a.out = output_of(j, g, ph, l.args, type_bytes(row.type) == 2 ? 8 : 4);
+    a.out = output_of(j, g, ph, l.args, row.type == QUERN_F32 ? 4 : 16 / type_bytes(j.problem.dst.type));
     a.pixel_tiles = int32_t(up(int64_t{a.out.pixels} / ph.w.out_count * a.columns, row.mr));
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
     if (a.blocks > 0)

@@ -181,19 +181,17 @@ struct matrix_half;
                    : "l"(a), "l"(b), "r"(int{add}));                                                            \
     }                                                                                                           \
   };
-#define QUERN_MATRICES_OF_64(type, number, r, what, rest)                                                           \
+#define QUERN_MATRICES(type, number, r, what, rest)                                                                 \
   QUERN_MATRIX_HALF(type, number, 64, 32, what, QUERN_OPERANDS_0, QUERN_D32(r, d, 0), "%32", "%33", "%34", rest)    \
   QUERN_MATRIX_HALF(type, number, 128, 64, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64(r, d, 0), "%64", \
                     "%65", "%66", rest)                                                                             \
   QUERN_MATRIX_HALF(type, number, 192, 96, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64,      \
                     QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D32(r, d, 64), "%96", "%97", "%98", rest)
-#define QUERN_MATRICES_OF_256(type, number, r, what, rest)                                              \
-  QUERN_MATRIX_HALF(type, number, 256, 128, what,                                                       \
-                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96, \
-                    QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D64(r, d, 64), "%128", "%129", "%130", rest)
 #define QUERN_MATRICES_HALF(type)                                                                                      \
-  QUERN_MATRICES_OF_64(type, float, "+f", "k16.f32." #type "." #type, ", 1, 1, 0, 0")                                  \
-  QUERN_MATRICES_OF_256(type, float, "+f", "k16.f32." #type "." #type, ", 1, 1, 0, 0")                                 \
+  QUERN_MATRICES(type, float, "+f", "k16.f32." #type "." #type, ", 1, 1, 0, 0")                                        \
+  QUERN_MATRIX_HALF(type, float, 256, 128, "k16.f32." #type "." #type,                                                 \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96,                \
+                    QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D64("+f", d, 64), "%128", "%129", "%130", ", 1, 1, 0, 0")  \
   QUERN_MATRIX_HALF(type, float, 96, 48, "k16.f32." #type "." #type, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A,          \
                     QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 32), "%48", "%49", "%50", ", 1, 1, 0, 0")     \
   QUERN_MATRIX_HALF(type, float, 112, 56, "k16.f32." #type "." #type,                                                  \
@@ -208,9 +206,8 @@ struct matrix_half;
 #define QUERN_COMMA ,
 QUERN_MATRICES_HALF(f16)
 QUERN_MATRICES_HALF(bf16)
-QUERN_MATRICES_OF_64(s8, int32_t, "+r", "k32.s32.s8.s8", "")
-QUERN_MATRICES_OF_256(s8, int32_t, "+r", "k32.s32.s8.s8", "")
-QUERN_MATRICES_OF_64(e4m3, float, "+f", "k32.f32.e4m3.e4m3", ", 1, 1")
+QUERN_MATRICES(s8, int32_t, "+r", "k32.s32.s8.s8", "")
+QUERN_MATRICES(e4m3, float, "+f", "k32.f32.e4m3.e4m3", ", 1, 1")
 
 // Four matrices of 8 x 8 elements of 16 bits between registers and shared memory, transposed; each lane names a row.
 __device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[4], const void* row) {

@@ -236,43 +236,45 @@ struct implicit_tile {
       implicit_counters now = {};
       if constexpr (Scheme == index_scheme::increments) now = counters()[thread];
       QUERN_ROLL
-      for (int first = 0; first < run; first += burst) QUERN_UNROLL
-      for (int e = first; e < first + burst; e += vector) {
-        int64_t at = now.at;
-        int32_t d = 0, h = 0, w = 0;
-        bool within = true;
-        if constexpr (Scheme != index_scheme::increments) {
-          const int32_t k = loaded + first_element() + e, tap = k / a.c, c = k - tap * a.c;
-          within = k < a.depth;
-          if constexpr (Scheme == index_scheme::division) {
-            const int32_t line = tap / a.axis[2].taps, t = line / a.axis[1].taps;
-            d = t * a.axis[0].tap_step, h = (line - t * a.axis[1].taps) * a.axis[1].tap_step;
-            w = (tap - line * a.axis[2].taps) * a.axis[2].tap_step;
-            at = d * a.src_stride[2] + h * a.src_stride[3] + w * a.src_stride[4];
-          } else {
-            const implicit_tap& entry = taps[within ? tap : 0];
-            d = entry.d, h = entry.h, w = entry.w, at = entry.at;
-          }
-          at += c * a.src_stride[1];
-        }
+      for (int first = 0; first < run; first += burst) {
         QUERN_UNROLL
-        for (int i = 0; i < rows; ++i) {
-          const implicit_pixel pixel = pixels()[row(i)];
-          bool inside;
-          if constexpr (Scheme == index_scheme::increments) {
-            inside = (static_cast<uint32_t>(pixel.w) >> (now.tap & 255) &
-                      static_cast<uint32_t>(pixel.h) >> (now.tap >> 8 & 255) &
-                      static_cast<uint32_t>(pixel.d) >> (now.tap >> 16) & 1) != 0;
-          } else {
-            inside = within && implicit_inside(a, pixel, d, h, w);
+        for (int e = first; e < first + burst; e += vector) {
+          int64_t at = now.at;
+          int32_t d = 0, h = 0, w = 0;
+          bool within = true;
+          if constexpr (Scheme != index_scheme::increments) {
+            const int32_t k = loaded + first_element() + e, tap = k / a.c, c = k - tap * a.c;
+            within = k < a.depth;
+            if constexpr (Scheme == index_scheme::division) {
+              const int32_t line = tap / a.axis[2].taps, t = line / a.axis[1].taps;
+              d = t * a.axis[0].tap_step, h = (line - t * a.axis[1].taps) * a.axis[1].tap_step;
+              w = (tap - line * a.axis[2].taps) * a.axis[2].tap_step;
+              at = d * a.src_stride[2] + h * a.src_stride[3] + w * a.src_stride[4];
+            } else {
+              const implicit_tap& entry = taps[within ? tap : 0];
+              d = entry.d, h = entry.h, w = entry.w, at = entry.at;
+            }
+            at += c * a.src_stride[1];
           }
-          fill_pixel(x + row(i) * pitch + first_element() + e, inside, pixel.at + at);
-        }
-        if constexpr (Scheme == index_scheme::increments) {
-          if (Vector || e + vector < run) {
-            now.advance(a, Vector ? bk : vector);
-          } else {
-            now.advance_far(a, bk - run + vector);
+          QUERN_UNROLL
+          for (int i = 0; i < rows; ++i) {
+            const implicit_pixel pixel = pixels()[row(i)];
+            bool inside;
+            if constexpr (Scheme == index_scheme::increments) {
+              inside = (static_cast<uint32_t>(pixel.w) >> (now.tap & 255) &
+                        static_cast<uint32_t>(pixel.h) >> (now.tap >> 8 & 255) &
+                        static_cast<uint32_t>(pixel.d) >> (now.tap >> 16) & 1) != 0;
+            } else {
+              inside = within && implicit_inside(a, pixel, d, h, w);
+            }
+            fill_pixel(x + row(i) * pitch + first_element() + e, inside, pixel.at + at);
+          }
+          if constexpr (Scheme == index_scheme::increments) {
+            if (Vector || e + vector < run) {
+              now.advance(a, Vector ? bk : vector);
+            } else {
+              now.advance_far(a, bk - run + vector);
+            }
           }
         }
       }

@@ -112,6 +112,11 @@ QUERN_INLINE int32_t tma_swizzled(int32_t row, int32_t column) {
 // column 8 j + this.
 QUERN_INLINE int32_t tma_row(int32_t thread, int32_t i) { return thread % 128 / 32 * 16 + thread % 32 / 4 + 8 * i; }
 QUERN_INLINE int32_t tma_column(int32_t thread, int32_t e) { return thread % 4 * 2 + e; }
+// Of elements of 8 bits the rows of a warp are packed in another order: then a thread's two are neighbouring channels.
+QUERN_INLINE int32_t tma_packed_row(int32_t channel) { return channel / 16 * 16 + channel % 16 / 2 + channel % 2 * 8; }
+QUERN_INLINE int32_t tma_paired_channel(int32_t thread, int32_t i) {
+  return thread % 128 / 32 * 16 + thread % 32 / 4 * 2 + i;
+}
 
 }  // namespace
 }  // namespace quern

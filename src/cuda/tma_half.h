@@ -8,6 +8,9 @@
 // Taps of a line of the filter may share a stage.  Then pixels are all of a padded line, whether outputs or not, and
 // a tap is what it is in the stage, a row further on: a third of the bytes from L2.
 //
+// Of 8 bits a thread's two rows are packed as neighbouring channels: dst, of the same type, gets them in pairs, by way
+// of shared memory; any other dst goes the way of any layout.
+//
 // The units add products of e4m3 with few bits: those of a stage, 128 channels, are summed from zero, and stages in
 // f32.
 #pragma once
@@ -52,7 +55,15 @@ struct tma_tile_half {
   int32_t thread;  // of the set
 
   QUERN_INLINE int32_t channel() const { return place.channel + thread / 128 * 64; }
-  QUERN_INLINE bool whole_chunks() const { return sizeof(Element) == 2 && a.out.vector && only_clamps(a.out.epilogue); }
+  // Into another type than its own 8 bits an element takes the way of any output.
+  QUERN_INLINE bool whole_chunks() const {
+    const bool own = sizeof(Element) == 2 || a.out.type == type_of<Element>;
+    return own && a.out.vector && only_clamps(a.out.epilogue);
+  }
+  // The channel of row i of the thread's.
+  QUERN_INLINE static int32_t channel_of_row(int32_t thread, int32_t i) {
+    return sizeof(Element) == 1 ? tma_paired_channel(thread, i) : tma_row(thread, i);
+  }
 
   // The output of a pixel of the tile, or -1.
   QUERN_INLINE int32_t output_of(int32_t pixel) const {
@@ -65,11 +76,15 @@ struct tma_tile_half {
   }
 
   // Rows of pixels, swizzled as the copy engine has it.
-  QUERN_INLINE static int32_t staged(int32_t pixel, int32_t channel) { return tma_swizzled<8>(pixel, channel) * 2; }
+  QUERN_INLINE static int32_t staged(int32_t pixel, int32_t channel) {
+    // Of 64 bytes, two pixels are such a row.
+    if (sizeof(Element) == 1) return pixel * 64 + (channel / 16 ^ pixel / 2 % 4) * 16 + channel % 16;
+    return tma_swizzled<8>(pixel, channel) * 2;
+  }
 
   // What the thread's two channels bring.
   QUERN_INLINE channel_f32 of(int32_t i) const {
-    const int32_t at = channel() + tma_row(thread, i);
+    const int32_t at = channel() + channel_of_row(thread, i);
     return at < a.out.k ? channel_of(a.out.epilogue, place.group * a.out.k + at) : channel_f32{};
   }
   template <bool Residual>
@@ -80,15 +95,37 @@ struct tma_tile_half {
                                  finished_narrow<Residual>(e, k, second, value(r[1])));
   }
 
-  // Chunks of eight channels of `rows` pixels from pixel `first` of the tile on: move(in memory, in shared memory).
+  // Of elements of 8 bits: the thread's pairs of channels, of `Rows` pixels from First of its sums on, to where they
+  // are staged; what a residual has is there.
+  template <bool Residual, int First, int Rows, class Sums>
+  QUERN_INLINE void stage_pairs(const Sums& sum, const channel_f32 (&of)[2]) const {
+    struct alignas(2) pair {
+      Element v[2];
+    };
+    QUERN_UNROLL
+    for (int i = 0; i < Rows / 4; ++i) {
+      const int k = First / 2 + i / 2 * 4 + i % 2;
+      pair& at =
+          *reinterpret_cast<pair*>(shared + staged(i / 2 * 8 + tma_column(thread, i % 2), channel_of_row(thread, 0)));
+      float r[2] = {};
+      if (Residual) r[0] = value(at.v[0]), r[1] = value(at.v[1]);
+      const epilogue_f32& e = a.out.epilogue;
+      const float first = finished_narrow<Residual>(e, of[0], static_cast<float>(sum[k]), r[0]);
+      const float second = finished_narrow<Residual>(e, of[1], static_cast<float>(sum[k + 2]), r[1]);
+      at = {{rounded<Element>(first), rounded<Element>(second)}};
+    }
+  }
+
+  // Chunks of 16 bytes of `rows` pixels from pixel `first` of the tile on: move(in memory, in shared memory).
   template <class Move>
   QUERN_INLINE void each_chunk(int first, int rows, const int64_t* stride, Move move) const {
-    const int32_t chunk = thread % 8, at = channel() + chunk * 8;
+    constexpr int together = 16 / sizeof(Element), chunks = 64 / together;
+    const int32_t chunk = thread % chunks, at = channel() + chunk * together;
     QUERN_UNROLL
-    for (int i = 0; i < rows; i += 16) {
-      const int32_t row = thread % 128 / 8 + i, pixel = output_of(first + row);
+    for (int i = 0; i < rows; i += 128 / chunks) {
+      const int32_t row = thread % 128 / chunks + i, pixel = row < rows ? output_of(first + row) : -1;
       if (pixel < 0 || at >= a.out.k) continue;
-      move(a.out.place_of(pixel, stride) + int64_t{place.group} * a.out.k + at, shared + staged(row, chunk * 8));
+      move(a.out.place_of(pixel, stride) + int64_t{place.group} * a.out.k + at, shared + staged(row, chunk * together));
     }
   }
   QUERN_INLINE void read_residual(int first, int rows) const {
@@ -119,7 +156,7 @@ struct tma_tile_half {
   QUERN_INLINE void stage_out(const sum_type<Element>* sum) const {
     QUERN_UNROLL
     for (int k = 0; k < 8; ++k)
-      *output().at(k / 4 * 8 + tma_column(thread, k % 2), thread % 32 / 4 + k / 2 % 2 * 8) = sum_bits(sum[k]);
+      *output().at(k / 4 * 8 + tma_column(thread, k % 2), channel_of_row(thread % 32, k / 2 % 2)) = sum_bits(sum[k]);
   }
   QUERN_INLINE void finish() const { output().finish(place.group, channel() + thread % 128 / 32 * 16); }
 };

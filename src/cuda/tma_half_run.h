@@ -107,17 +107,35 @@ __device__ __forceinline__ void write_parts(Tile t, int group, int from, const f
   if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of, part);
 }
 
+// The same of elements of 8 bits, whose channels lie in pairs.
+template <class Tile, bool Residual, int First = 0, class Number>
+__device__ __forceinline__ void write_pairs(Tile t, int group, int from, const Number (&sum)[Tile::written / 2],
+                                            const channel_f32 (&of)[2], int& part) {
+  constexpr int rows = Tile::written - First < Tile::part_rows ? Tile::written - First : Tile::part_rows;
+  const Tile here = {t.a, t.place, t.shared + part * Tile::part_bytes, t.thread};
+  part ^= 1;
+  if (Residual) here.read_residual(from + First, rows), meet(group);
+  here.template stage_pairs<Residual, First, rows>(sum, of);
+  meet(group);
+  here.write_out(from + First, rows);
+  if constexpr (First + rows < Tile::written) write_pairs<Tile, Residual, First + rows>(t, group, from, sum, of, part);
+}
+
 template <class Tile, class Number>
 __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const Number (&sum)[Tile::written / 2],
                                            int& part) {
-  if constexpr (sizeof(typename Tile::element) == 2)
-    if (t.whole_chunks()) {
-      const channel_f32 of[] = {t.of(0), t.of(1)};
-      if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE)
-        return write_parts<Tile, false>(t, group, from, sum, of, part);
-      return write_parts<Tile, true>(t, group, from, sum, of, part);
+  if (t.whole_chunks()) {
+    const channel_f32 of[] = {t.of(0), t.of(1)};
+    const bool residual = t.a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+    if constexpr (sizeof(typename Tile::element) == 1) {
+      return residual ? write_pairs<Tile, true>(t, group, from, sum, of, part)
+                      : write_pairs<Tile, false>(t, group, from, sum, of, part);
+    } else {
+      return residual ? write_parts<Tile, true>(t, group, from, sum, of, part)
+                      : write_parts<Tile, false>(t, group, from, sum, of, part);
     }
-    // One copy of the activations; sums must be named by constants.
+  }
+  // One copy of the activations; sums must be named by constants.
 #pragma unroll 1
   for (int i = 0; i < Tile::written / 16; ++i) {
     __syncwarp();

@@ -6,14 +6,12 @@
 
 #ifdef __CUDACC__
 
-QUERN_TMA_HALF_ENTRY(s8, 256x128, "the largest tile")
 QUERN_TMA_BYTE_KERNELS(QUERN_TMA_HALF_ENTRY, s8)
 QUERN_PIXELS_LAST(uint8_t)
 
 #else
 
 // Of kind::tma.
-QUERN_KERNELS(tma_s8_sm90a,
-              QUERN_TMA_HALF_ROW(s8, 256x128, "the largest tile") QUERN_TMA_BYTE_KERNELS(QUERN_TMA_HALF_ROW, s8))
+QUERN_KERNELS(tma_s8_sm90a, QUERN_TMA_BYTE_KERNELS(QUERN_TMA_HALF_ROW, s8))
 
 #endif
