@@ -236,6 +236,19 @@ class Pictures(Case):
             self.assertLess(float(row[-2]), 1e-6)
             self.assertLess(float(row[-1]), 1e-5)
 
+    def test_a_gpu_makes_the_same_picture(self):
+        """Or says in a sentence why there is none."""
+        random_model(self.folder / "model")
+        self.photo.write_bytes(png(30, 21, 4, noise(30 * 21 * 4)))
+        done = self.run_program("--device", "cuda", "--compare", "--tile", 16)
+        if done.returncode != 0:
+            return self.refuse("^upscale: --device cuda: .*(libcuda.so.1|CUDA|no CUDA kernels|cuInit|capability)", "--device", "cuda")
+        there = read_png(self.output)
+        self.same(there, self.upscale("--tile", 16), within=1)
+        self.assertRegex(done.stdout, "(?m)^first .*_cuda|^first .*_sm")
+        for row in [line.split() for line in done.stdout.splitlines() if line.startswith(("first", "second"))]:
+            self.assertLess(float(row[-2]), 1e-6)
+
 
 class BadInputs(Case):
     def setUp(self):
@@ -347,7 +360,8 @@ class BadInputs(Case):
         self.refuse("cannot read the model .*bin: No such file")
 
     def test_arguments(self):
-        for arguments in (["--tile", "0"], ["--tile", "x"], ["--threads", "-1"], ["--layout", "nc"], ["--nonsense"]):
+        for arguments in (["--tile", "0"], ["--tile", "x"], ["--threads", "-1"], ["--layout", "nc"], ["--device", "gpu"],
+                          ["--nonsense"]):
             done = self.run_program(*arguments)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(arguments[0], done.stderr)

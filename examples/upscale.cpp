@@ -32,7 +32,7 @@ using clock = std::chrono::steady_clock;
 constexpr char model_name[] = "scale2.0x_model";
 
 struct options {
-  std::string photo, model = "model", output, layout = "auto";
+  std::string photo, model = "model", output, layout = "auto", device = "cpu";
   int64_t tile = 256;
   uint32_t threads = 0;
   bool compare = false;
@@ -78,11 +78,11 @@ class progress {
 
 // Both layouts are planned, which costs microseconds and no memory, and the one predicted to be faster
 // gets the memory.
-network choose(const model& model, const tiling& tiling, const std::string& layout, uint32_t threads) {
+network choose(const model& model, const tiling& tiling, const std::string& layout, uint32_t threads, const gpu* gpu) {
   if (layout != "auto")
-    return {model, layout == "nchw" ? QUERN_NCHW : QUERN_NHWC, tiling.height, tiling.width, threads};
-  network nchw(model, QUERN_NCHW, tiling.height, tiling.width, threads);
-  network nhwc(model, QUERN_NHWC, tiling.height, tiling.width, threads);
+    return {model, layout == "nchw" ? QUERN_NCHW : QUERN_NHWC, tiling.height, tiling.width, threads, gpu};
+  network nchw(model, QUERN_NCHW, tiling.height, tiling.width, threads, gpu);
+  network nhwc(model, QUERN_NHWC, tiling.height, tiling.width, threads, gpu);
   return nchw.predicted_ns() < nhwc.predicted_ns() ? std::move(nchw) : std::move(nhwc);
 }
 
@@ -95,7 +95,7 @@ void run_tiles(const picture& input, plane plane, const tiling& tiling, int64_t 
       to_tensor(input, plane, x - border, y - border, network.input_tensor(), network.input());
       for (size_t i = 0; i < network.layers.size(); i++) {
         network.run(i, exec);
-        if (errors && tile == middle) errors->push_back(against_reference(network.layers[i]));
+        if (errors && tile == middle) errors->push_back(against_reference(network.layers[i], network.host_args(i)));
       }
       from_tensor(network.output_tensor(), network.output(), output, plane, 2 * x, 2 * y);
       progress.step();
@@ -103,8 +103,13 @@ void run_tiles(const picture& input, plane plane, const tiling& tiling, int64_t 
     }
 }
 
+// peak: of the CPU's multiply-adds; 0: of another device, nothing is said of it.
 void print_table(const network& network, double runs, double peak, const std::vector<difference>& errors) {
-  std::printf("\n%-12s %-42s %-48s %9s %8s %6s", "layer", "shape of one tile", "kernel", "ms", "GFLOP/s", "peak");
+  const auto of_peak = [=](double rate) {
+    if (peak > 0) std::printf(" %5.1f%%", 100 * rate / peak);
+  };
+  std::printf("\n%-12s %-42s %-48s %9s %8s%s", "layer", "shape of one tile", "kernel", "ms", "GFLOP/s",
+              peak > 0 ? "   peak" : "");
   std::printf(errors.empty() ? "\n" : " %10s %10s\n", "L2 error", "max error");
   double flops = 0;
   for (size_t i = 0; i < network.layers.size(); i++) {
@@ -119,8 +124,9 @@ void print_table(const network& network, double runs, double peak, const std::ve
                   layer.model->transposed ? " /2" : "");
     const double rate = layer.flops * runs / layer.seconds * 1e-9;
     const std::string kernel = std::string(layer.plan.algorithm) + " " + layer.plan.kernel;
-    std::printf("%-12s %-42s %-48s %9.2f %8.1f %5.1f%%", layer.model->name.c_str(), shape, kernel.c_str(),
-                layer.seconds * 1e3, rate, 100 * rate / peak);
+    std::printf("%-12s %-42s %-48s %9.2f %8.1f", layer.model->name.c_str(), shape, kernel.c_str(), layer.seconds * 1e3,
+                rate);
+    of_peak(rate);
     if (errors.empty())
       std::printf("\n");
     else
@@ -128,7 +134,9 @@ void print_table(const network& network, double runs, double peak, const std::ve
     flops += layer.flops * runs;
   }
   const double seconds = network.seconds(), rate = flops / seconds * 1e-9;
-  std::printf("%-12s %-42s %-48s %9.2f %8.1f %5.1f%%\n", "all", "", "", seconds * 1e3, rate, 100 * rate / peak);
+  std::printf("%-12s %-42s %-48s %9.2f %8.1f", "all", "", "", seconds * 1e3, rate);
+  of_peak(rate);
+  std::printf("\n");
 }
 
 // "3 tiles", "1 tile"
@@ -170,7 +178,8 @@ void upscale_photo(const options& options) {
   tiling tiling{};
   tiling.height = cut(input.height, options.tile, tiling.y);
   tiling.width = cut(input.width, options.tile, tiling.x);
-  network network = choose(model, tiling, options.layout, exec.threads);
+  const std::unique_ptr<gpu> there(options.device == "cuda" ? new gpu : nullptr);
+  network network = choose(model, tiling, options.layout, exec.threads, there.get());
   network.prepare();
 
   const bool translucent = is_translucent(input);
@@ -181,13 +190,14 @@ void upscale_photo(const options& options) {
               count(static_cast<uint64_t>(input.channels), "channel").c_str(),
               translucent ? " (alpha through the network too)" : "", count(tiles, "tile").c_str(),
               size_text(tiling.width, tiling.height).c_str(),
-              network.input_tensor().layout == QUERN_NCHW ? "nchw" : "nhwc", count(exec.threads, "thread").c_str());
+              network.input_tensor().layout == QUERN_NCHW ? "nchw" : "nhwc",
+              there ? there->name().c_str() : count(exec.threads, "thread").c_str());
   std::printf("memory: packed weights %.1f MB, workspace %.1f MB, activations %.1f MB, pictures %.1f MB\n",
               megabytes(network.packed_bytes()), megabytes(network.workspace_bytes()),
               megabytes(network.activation_bytes()), megabytes(input.pixels.size() + output.pixels.size()));
   std::fflush(stdout);
 
-  const double peak = tools::fma_peak_gflops(static_cast<int>(exec.threads));
+  const double peak = there ? 0 : tools::fma_peak_gflops(static_cast<int>(exec.threads));
   std::vector<difference> errors;
   double colours = 0;  // seconds in the network
   const auto start = clock::now();
@@ -203,9 +213,10 @@ void upscale_photo(const options& options) {
   write_picture(output_path, output);
 
   print_table(network, static_cast<double>(tiles), peak, errors);
-  std::printf("\n%s: %s, %.2f s%s; FMA peak of %s %.1f GFLOP/s\n", output_path.c_str(),
-              size_text(output.width, output.height).c_str(), total, options.compare ? " with the reference" : "",
-              count(exec.threads, "thread").c_str(), peak);
+  std::printf("\n%s: %s, %.2f s%s", output_path.c_str(), size_text(output.width, output.height).c_str(), total,
+              options.compare ? " with the reference" : "");
+  if (!there) std::printf("; FMA peak of %s %.1f GFLOP/s", count(exec.threads, "thread").c_str(), peak);
+  std::printf("\n");
   if (options.compare) compare_with_ncnn(options, model, input, output, tiling, exec.threads, colours);
 }
 
@@ -226,6 +237,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--layout", options.layout, "auto takes the one that Quern predicts to be faster")
       ->check(CLI::IsMember({"auto", "nchw", "nhwc"}))
+      ->capture_default_str();
+  app.add_option("--device", options.device, "cuda: the first GPU of NVIDIA's")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_flag("--compare", options.compare, "also compare with the float64 reference, and with ncnn (PyPI) if there");
   CLI11_PARSE(app, argc, argv);

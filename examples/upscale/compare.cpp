@@ -59,7 +59,7 @@ int run_python(const std::vector<std::string>& arguments, const std::filesystem:
 
 }  // namespace
 
-difference against_reference(const layer& layer) {
+difference against_reference(const layer& layer, quern_args args) {
   const quern_problem& whole = layer.plan.problem;
   const bool transposed = whole.op == QUERN_CONV_TRANSPOSED;
   const int64_t scale = transposed ? 2 : 1;
@@ -93,13 +93,12 @@ difference against_reference(const layer& layer) {
   exec.size = sizeof exec;
   exec.workspace = workspace.get();
   exec.workspace_bytes = plan.workspace_bytes;
-  quern_args args = layer.args;
-  args.src = static_cast<const float*>(layer.args.src) + offset(whole.src, start[0], start[1]);
+  const float* y = static_cast<const float*>(args.dst) + offset(whole.dst, scale * start[0], scale * start[1]);
+  args.src = static_cast<const float*>(args.src) + offset(whole.src, start[0], start[1]);
   args.weights = layer.model->weights.data();
   args.dst = result.get();
   check(quern_run(&plan, &args, &exec, &error), error, "reference");
 
-  const float* y = static_cast<const float*>(layer.args.dst) + offset(whole.dst, scale * start[0], scale * start[1]);
   const float* reference = reinterpret_cast<const float*>(result.get());
   double error_squares = 0, squares = 0, largest = 0;
   for (int64_t k = 0; k < dst.size[1]; k++)

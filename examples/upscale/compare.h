@@ -17,8 +17,8 @@ struct difference {
 };
 
 // Runs the layer's reference on a window of the image that it has just read, and compares the window of
-// its dst.  A window because the reference takes its time.
-difference against_reference(const layer& layer);
+// its dst; `args` say where they are.  A window because the reference takes its time.
+difference against_reference(const layer& layer, quern_args args);
 
 struct ncnn_result {
   bool ran;

@@ -68,7 +68,9 @@ buffer allocate(uint64_t bytes) {
   return memory;
 }
 
-network::network(const model& model, quern_layout layout, int64_t height, int64_t width, uint32_t threads) {
+network::network(const model& model, quern_layout layout, int64_t height, int64_t width, uint32_t threads,
+                 const gpu* gpu)
+    : gpu_(gpu) {
   quern_wish wish{};
   wish.size = sizeof wish;
   wish.threads = threads;
@@ -79,7 +81,8 @@ network::network(const model& model, quern_layout layout, int64_t height, int64_
     layer.model = &from;
     const quern_problem problem = problem_of(from, layout, height, width);
     quern_error error{};
-    check(quern_plan_make(&layer.plan, nullptr, &problem, &wish, &error), error, from.name.c_str());
+    check(quern_plan_make(&layer.plan, gpu ? gpu->device() : nullptr, &problem, &wish, &error), error,
+          from.name.c_str());
     const quern_tensor& dst = layer.plan.problem.dst;  // the plan knows what the problem left to be derived
     layer.flops = flops_of(layer.plan.problem);
     height = dst.size[3];
@@ -107,33 +110,61 @@ double network::seconds() const {
 
 void network::prepare() {
   for (int i = 0; i < 2; i++) activations_[i] = allocate(bytes_[i]);
-  workspace_ = allocate(workspace_bytes_);
+  const char* at[] = {activations_[0].get(), activations_[1].get()};
+  if (gpu_) {
+    for (int i = 0; i < 2; i++) activations_there_[i] = gpu_->allocate(bytes_[i]), at[i] = activations_there_[i].get();
+    workspace_there_ = gpu_->allocate(workspace_bytes_);
+  } else {
+    workspace_ = allocate(workspace_bytes_);
+  }
   for (size_t i = 0; i < layers.size(); i++) {
     layer& layer = layers[i];
     layer.args.size = sizeof layer.args;
-    layer.args.src = activations_[i % 2].get();
-    layer.args.dst = activations_[1 - i % 2].get();
+    layer.args.src = at[i % 2];
+    layer.args.dst = const_cast<char*>(at[1 - i % 2]);
     layer.args.bias = layer.model->bias.data();
-    layer.args.weights = layer.model->weights.data();
-    if (layer.plan.packed_bytes == 0) continue;  // this kernel reads them as they are
-
-    quern_error error{};
-    layer.packed = allocate(layer.plan.packed_bytes);
-    check(quern_pack(&layer.plan, layer.model->weights.data(), layer.packed.get(), layer.plan.packed_bytes, nullptr,
-                     &error),
-          error, layer.model->name.c_str());
-    layer.args.weights = layer.packed.get();
+    const void* weights = layer.model->weights.data();
+    uint64_t bytes = layer.model->weights.size() * sizeof(float);
+    if (layer.plan.packed_bytes != 0) {  // else this kernel reads them as they are
+      quern_error error{};
+      bytes = layer.plan.packed_bytes;
+      layer.packed = allocate(bytes);
+      check(quern_pack(&layer.plan, weights, layer.packed.get(), bytes, nullptr, &error), error,
+            layer.model->name.c_str());
+      weights = layer.packed.get();
+    }
+    layer.args.weights = weights;
+    if (!gpu_) continue;
+    layer.packed_there = gpu_->copy_of(weights, bytes);
+    layer.bias_there = gpu_->copy_of(layer.model->bias.data(), layer.model->bias.size() * sizeof(float));
+    layer.args.weights = layer.packed_there.get();
+    layer.args.bias = reinterpret_cast<const float*>(layer.bias_there.get());
   }
 }
 
 void network::run(size_t index, quern_exec exec) {
   layer& layer = layers[index];
-  exec.workspace = workspace_.get();
+  exec.workspace = gpu_ ? workspace_there_.get() : workspace_.get();
   exec.workspace_bytes = workspace_bytes_;
+  if (gpu_) exec.queue = gpu_->stream();
+  if (gpu_ && index == 0) gpu_->copy_there(activations_there_[0].get(), activations_[0].get(), bytes_[0]);
   quern_error error{};
   const auto start = std::chrono::steady_clock::now();
   check(quern_run(&layer.plan, &layer.args, &exec, &error), error, layer.model->name.c_str());
+  if (gpu_) gpu_->wait();
   layer.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const size_t last = layers.size() % 2;
+  if (gpu_ && index + 1 == layers.size())
+    gpu_->copy_back(activations_[last].get(), activations_there_[last].get(), bytes_[last]);
+}
+
+quern_args network::host_args(size_t index) const {
+  quern_args args = layers[index].args;
+  if (!gpu_) return args;
+  for (int i = 0; i < 2; i++) gpu_->copy_back(activations_[i].get(), activations_there_[i].get(), bytes_[i]);
+  args.src = activations_[index % 2].get(), args.dst = activations_[1 - index % 2].get();
+  args.bias = layers[index].model->bias.data();
+  return args;
 }
 
 uint64_t network::packed_bytes() const {
