@@ -568,7 +568,6 @@ void run_of_bytes(const kernel& row, const std::string& type, const char* least,
   run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
-  run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
 }
 
 template <class T>

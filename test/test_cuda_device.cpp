@@ -208,6 +208,11 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "few_f32_c8_3x3_sm75"},
       {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "few_f32_c16_3x3_sm75"},
       {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80"},
+      {"s8 nhwc mb16ic512ih28oc512oh28kh3ph1", "tma_s8_192x128_sm90a"},
+      {"s8 nhwc mb32ic256ih14oc256oh14kh3ph1", "tma_s8_128x128_sm90a"},
+      {"s8 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_s8_128x64_sm90a"},
+      {"s8 nhwc mb32ic128ih28oc128oh28kh3ph1", "tensor_s8_128x64_sm80", "conv_tma"},
+      {"e4m3 nhwc mb16ic256ih56oc256oh56kh3ph1", "tma_e4m3_192x128_sm90a"},
   };
   const quern_device* device = open();
   for (const auto& c : choices) {

@@ -24,10 +24,9 @@
 
 // Of 8 bits fewer.
 #define QUERN_TMA_BYTE_KERNELS(X, type)                      \
-  X(type, 192x128, "large tiles")                            \
+  X(type, 192x128, "the largest tile")                       \
   X(type, 128x128, "tiles of another size, for whole waves") \
-  X(type, 128x64, "64 output channels, or few tiles")        \
-  X(type, 64x64, "the fewest tiles")
+  X(type, 128x64, "64 output channels, or few tiles")
 
 #ifdef __CUDACC__
 
