@@ -386,6 +386,8 @@ struct dot_f32 {
 //   implicit_f32      cuda/implicit.h; tensor too
 //   tma               cuda/tma.h
 //   few_channels      cuda/few_channels.h
+//   walk              cuda/walk.h
+//   group             cuda/group.h
 //   first_layer       cuda/first_layer.h
 //   pooling           cuda/pooling.h
 //   slices            cuda/slices.h
@@ -423,7 +425,9 @@ enum class kind : uint8_t {
   first_layer,
   pooling,
   slices,
-  elementwise
+  elementwise,
+  walk,
+  group
 };
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.
@@ -445,7 +449,8 @@ struct kernel {
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any
   int16_t lines = 0;           // of outputs that one call takes; tma: of a filter whose weights stay in shared memory
-  int16_t tile = 0;            // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums
+  int16_t tile = 0;  // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
+                     // group: blocks that registers let share a multiprocessor
 
   const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them
 

@@ -82,6 +82,8 @@ const char* kind_name(kind k) {
     case kind::pooling: return "pooling";
     case kind::slices: return "slices";
     case kind::elementwise: return "elementwise";
+    case kind::walk: return "walk";
+    case kind::group: return "group";
   }
   return "unknown";
 }

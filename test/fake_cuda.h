@@ -14,6 +14,7 @@
 #include "cuda/elementwise.h"
 #include "cuda/few_channels.h"
 #include "cuda/first_layer.h"
+#include "cuda/group.h"
 #include "cuda/implicit.h"
 #include "cuda/pixels_last.h"
 #include "cuda/pooling.h"
@@ -21,6 +22,7 @@
 #include "cuda/slices.h"
 #include "cuda/tma_f32.h"
 #include "cuda/tma_half.h"
+#include "cuda/walk.h"
 #include "cuda_device.h"
 #include "registry.h"
 
@@ -417,6 +419,61 @@ void run_few(const few_conv& a, unsigned blocks) {
   }
 }
 
+// A line of inputs, in the sums of a thread; or of a warp, whose operands and sums are those of the instruction
+// 16 x 8 x 16.
+template <class Element, int Group, int Taps, int Step, int Columns>
+void add_line(walk_thread<Element, Group, Taps, Step, Columns>* lane, int k, int32_t number) {
+  for (int i = 0; i < 32; ++i) lane[i].add(k, number);
+}
+template <class Element, int Depth, int Step>
+void add_line(group_thread<Element, Depth, Step>* lane, int k, int32_t number) {
+  using thread = group_thread<Element, Depth, Step>;
+  for (int i = 0; i < 32 && k == 0; ++i) lane[i].move_up();
+  for (int s = 0; s < thread::taps; ++s)
+    for (int at = 0; at < Depth; ++at) {
+      float x[16];
+      for (int row = 0; row < 16; ++row) x[row] = value(lane[row + at % 16 / 8 * 16].row(number, s, at / 16)[at % 8]);
+      for (int j = 0; j < thread::met && j * Step + k < thread::taps; ++j)
+        for (int own = 0; own < 32; ++own)
+          for (int e = 0; e < 8; ++e) {
+            const group_weights& w =
+                lane[(own % 4 * 2 + e % 2) * 4 + at % 8 / 2].w[(j * Step + k) * thread::taps + s][at / 16];
+            const uint32_t pair = w.v[e / 4 * 2 + at % 16 / 8] >> at % 2 * 16;
+            lane[own].sum[j][e / 4][e % 4] += x[own / 4 + e / 2 % 2 * 8] * value(Element{static_cast<uint16_t>(pair)});
+          }
+    }
+}
+
+// Blocks that walk down, threads in turn between barriers, shared memory full of NaN.
+template <class Thread>
+void run_lines(const lines_conv& a, unsigned blocks) {
+  using T = typename Thread::element;
+  EXPECT_LE(Thread::scratch_bytes + ring_lines * a.line_at * int(sizeof(T)), Thread::shared_bytes);
+  constexpr int depth = (Thread::taps + Thread::step - 1) / Thread::step;
+  for (unsigned block = 0; block < blocks; ++block) {
+    std::vector<four_floats> shared(Thread::shared_bytes / sizeof(four_floats) + 1);
+    memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof shared[0]);
+    std::vector<Thread> threads;
+    threads.reserve(Thread::threads);
+    for (int i = 0; i < Thread::threads; ++i) threads.emplace_back(a, shared[0].v, static_cast<int32_t>(block), i);
+    const int32_t count = threads[0].line_count(Thread::taps);
+    const int32_t lines = (threads[0].end - threads[0].line + depth - 1) * Thread::step;
+    for (Thread& t : threads) {
+      for (int32_t number = 0; number < ring_lines - 1 && number < count; ++number) t.request(number);
+      t.load_weights();
+    }
+    for (int32_t number = 0, line = 1 - depth; number < lines; ++number) {
+      for (const Thread& t : threads)
+        if (number + ring_lines - 1 < count) t.request(number + ring_lines - 1);
+      const int k = number % Thread::step;
+      for (int i = 0; i < Thread::threads; i += 32) add_line(&threads[static_cast<size_t>(i)], k, number);
+      for (const Thread& t : threads)
+        if (k == (Thread::taps - 1) % Thread::step) t.finish(line);
+      if (k == Thread::step - 1) ++line;
+    }
+  }
+}
+
 // A step of a warp: operands and sums of lanes as the instructions 16 x 8 x 16 and, of f32, 16 x 8 x 8 have them.
 template <class Tile>
 void multiply_units(const Tile* lane, float (*sum)[Tile::tiles][8], int32_t step) {
@@ -594,23 +651,33 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   const auto few = [&](const char* name, auto run) {
     if ("few_" + type + "_" + name + "_sm75" == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
   };
-  few("c1_3x3", run_few<typename kernels::c1_3x3>);
-  few("c1_3x3_x2", run_few<typename kernels::c1_3x3_x2>);
-  few("c1_3x3s2", run_few<typename kernels::c1_3x3s2>);
-  few("c1_3x3s2_x2", run_few<typename kernels::c1_3x3s2_x2>);
-  few("c1_5x5", run_few<typename kernels::c1_5x5>);
-  few("c1_5x5s2", run_few<typename kernels::c1_5x5s2>);
-  few("c1_7x7", run_few<typename kernels::c1_7x7>);
-  few("c1_7x7s2", run_few<typename kernels::c1_7x7s2>);
-  few("c1_any", run_few<typename kernels::c1_any>);
-  few("c1_anys2", run_few<typename kernels::c1_anys2>);
-  few("c1_any_step", run_few<typename kernels::c1_any_step>);
-  few("c4_3x3", run_few<typename kernels::c4_3x3>);
-  few("c4_3x3s2", run_few<typename kernels::c4_3x3s2>);
-  few("c8_3x3", run_few<typename kernels::c8_3x3>);
-  few("c8_3x3s2", run_few<typename kernels::c8_3x3s2>);
-  few("c16_3x3", run_few<typename kernels::c16_3x3>);
+  few("any", run_few<typename kernels::any>);
+  few("anys2", run_few<typename kernels::anys2>);
+  few("any_step", run_few<typename kernels::any_step>);
+  const auto lines = [&](const char* what, const char* name, auto run) {
+    if (what + ("_" + type + "_") + name + "_sm80" == row.name)
+      run(*static_cast<const lines_conv*>(parameters[0]), blocks);
+  };
+  using walks = walk_kernels<T>;
+  lines("walk", "c1_3x3", run_lines<typename walks::c1_3x3>);
+  lines("walk", "c1_3x3s2", run_lines<typename walks::c1_3x3s2>);
+  lines("walk", "c1_5x5", run_lines<typename walks::c1_5x5>);
+  lines("walk", "c1_5x5s2", run_lines<typename walks::c1_5x5s2>);
+  lines("walk", "c1_7x7", run_lines<typename walks::c1_7x7>);
+  lines("walk", "c1_7x7s2", run_lines<typename walks::c1_7x7s2>);
+  if constexpr (sizeof(T) == 4) {
+    lines("walk", "c4_3x3", run_lines<typename walks::c4_3x3>);
+    lines("walk", "c4_3x3s2", run_lines<typename walks::c4_3x3s2>);
+    lines("walk", "c8_3x3", run_lines<typename walks::c8_3x3>);
+    lines("walk", "c8_3x3s2", run_lines<typename walks::c8_3x3s2>);
+    lines("walk", "c16_3x3", run_lines<typename walks::c16_3x3>);
+  }
   if constexpr (sizeof(T) == 2) {
+    using groups = group_kernels<T>;
+    lines("group", "d16", run_lines<typename groups::d16>);
+    lines("group", "d16s2", run_lines<typename groups::d16s2>);
+    lines("group", "d32", run_lines<typename groups::d32>);
+    lines("group", "d32s2", run_lines<typename groups::d32s2>);
     run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
     run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);
     run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);

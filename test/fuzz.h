@@ -141,7 +141,7 @@ inline quern_problem random_conv(dice& d) {
 
 // Few input channels a group, of the filters that have kernels and others.
 inline quern_problem random_few_channels(dice& d) {
-  static constexpr int64_t channels[] = {1, 1, 1, 2, 3, 3, 4, 8, 16}, filters[] = {1, 2, 3, 3, 3, 4, 5, 7, 9, 13};
+  static constexpr int64_t channels[] = {1, 1, 1, 2, 3, 3, 4, 8, 16, 32}, filters[] = {1, 2, 3, 3, 3, 4, 5, 7, 9, 13};
   for (;;) {
     shape s = {.op = d.one_in(6) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
     s.n = d.from(1, 3), s.c = d.of(channels), s.groups = d.one_in(4) ? 1 : d.from(2, 40);

@@ -41,19 +41,18 @@ QUERN_INLINE vec activated(const epilogue_f32& e, vec y, vec slope) {
   }
 }
 
-// Clamps: only_clamps(e) is known to hold, and no other activation is
-// compiled in.
-template <bool Clamps>
+// Clamps: only_clamps(e) is known to hold, and no other activation is compiled in.  Residual: whether there may be one.
+template <bool Clamps, bool Residual = true>
 QUERN_INLINE float finished(const epilogue_f32& e, const channel_f32& k, float sum, float residual) {
   const vec beta = vec::set1(e.beta);
   vec y = vec::fma(vec::set1(sum), vec::set1(k.factor), vec::set1(k.bias));
-  if (e.residual == QUERN_RESIDUAL_BEFORE) y = vec::fma(beta, vec::set1(residual), y);
+  if (Residual && e.residual == QUERN_RESIDUAL_BEFORE) y = vec::fma(beta, vec::set1(residual), y);
   if constexpr (Clamps) {
     y = clamp(y, vec::set1(e.lower), vec::set1(e.upper));
   } else {
     y = activated(e, y, vec::set1(k.slope));
   }
-  if (e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, vec::set1(residual), y);
+  if (Residual && e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, vec::set1(residual), y);
   return y.v;
 }
 

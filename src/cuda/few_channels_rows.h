@@ -6,23 +6,10 @@
 
 #include "cuda/few_channels.h"
 
-#define QUERN_FEW_KERNELS(X, type, element)                                            \
-  X(type, element, c1_3x3, 6, "depthwise 3x3")                                         \
-  X(type, element, c1_3x3_x2, 4, "depthwise 3x3, two channels a thread")               \
-  X(type, element, c1_3x3s2, 5, "depthwise 3x3 at stride 2")                           \
-  X(type, element, c1_3x3s2_x2, 4, "depthwise 3x3 at stride 2, two channels a thread") \
-  X(type, element, c1_5x5, 4, "depthwise 5x5")                                         \
-  X(type, element, c1_5x5s2, 4, "depthwise 5x5 at stride 2")                           \
-  X(type, element, c1_7x7, 3, "depthwise 7x7")                                         \
-  X(type, element, c1_7x7s2, 3, "depthwise 7x7 at stride 2")                           \
-  X(type, element, c1_any, 6, "depthwise, filters of any size")                        \
-  X(type, element, c1_anys2, 4, "depthwise, filters of any size at stride 2")          \
-  X(type, element, c1_any_step, 5, "depthwise, filters of any size at any stride")     \
-  X(type, element, c4_3x3, 4, "4 channels a group")                                    \
-  X(type, element, c4_3x3s2, 4, "4 channels a group at stride 2")                      \
-  X(type, element, c8_3x3, 2, "8 channels a group")                                    \
-  X(type, element, c8_3x3s2, 2, "8 channels a group at stride 2")                      \
-  X(type, element, c16_3x3, 2, "16 channels a group")
+#define QUERN_FEW_KERNELS(X, type, element)                     \
+  X(type, element, any, 4, "filters of any size")               \
+  X(type, element, anys2, 4, "filters of any size at stride 2") \
+  X(type, element, any_step, 5, "filters of any size at any stride")
 
 #ifdef __CUDACC__
 
@@ -52,13 +39,12 @@ constexpr kernel few_row(const char* name, const char* about) {
           .type = type_of<typename Kernel::element>,
           .mr = Kernel::lines,
           .nr = Kernel::columns,
-          .vector = Kernel::vector,
-          .taps = Kernel::taps,
+          .vector = 1,
           .step = Kernel::step,
           .group = Kernel::group,
           .image = image,
           .capability = 75,
-          .src_align = Kernel::aligned * sizeof(typename Kernel::element),
+          .src_align = sizeof(typename Kernel::element),
           .threads = few_threads,
           .shared_bytes = Kernel::shared_bytes};
 }

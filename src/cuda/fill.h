@@ -32,6 +32,18 @@ QUERN_INLINE void fill(void* shared, const void* from, bool there) {
 }
 
 #if defined(__CUDACC__)
+// What this thread has asked for so far is a set; all but the last `But` sets are there.
+__device__ __forceinline__ void close_fills() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int But>
+__device__ __forceinline__ void wait_for_sets() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(But) : "memory");
+#endif
+}
 // All that this thread has asked for is there.
 __device__ __forceinline__ void wait_for_fills() {
 #if __CUDA_ARCH__ >= 800

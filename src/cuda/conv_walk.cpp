@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+//
+// Depthwise convolution and small groups, forward and transposed, on a GPU: blocks walk down the image, with its lines
+// in a ring in shared memory, weights and sums in registers (cuda/walk.h); one launch a phase (geometry.h).
+#include "cuda/lines_drive.h"
+#include "cuda/walk.h"
+
+namespace quern {
+namespace {
+
+lines_work work_of(const geometry& g, const kernel& row) {
+  const double taps = row.taps, products = taps * taps * row.group * row.nr;
+  const double inputs = double((row.nr - 1) * row.step + row.taps) * row.group;
+  // Of the block's warps, four of which issue at once: a line of inputs, of which `step` are one of outputs.
+  const double instructions = products / row.step + inputs * (row.type == QUERN_F32 ? 1 : 2) + 12 * row.nr / row.step;
+  return {g.k,
+          g.c,
+          outputs_of(g),
+          walk_kernels<float>::c1_3x3::threads * 4 * row.nr,
+          16 / type_bytes(row.type),
+          g.src[1] != 1 && row.group == 1,
+          1.3 * (instructions + 60),
+          3000 + 8 * taps * taps * row.group};
+}
+
+refusal refuse(const full_problem& p, const kernel& row) {
+  const geometry& g = geometry_of(p);
+  if (g.c != row.group) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, row.group};
+  if (const refusal r = refuse_few(p, row)) return r;
+  return refuse_lines(g, row, work_of(g, row));
+}
+
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t) {
+  const geometry& g = geometry_of(p);
+  blocking b = {};
+  b.packed_bytes = uint64_t(few_panels{g}.size() * type_bytes(row.type));
+  b.workers = 1;
+  choose_lines(g, row, work_of(g, row), m, b.word);
+  return b;
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
+  return {lines_ns(g, row, work_of(g, row), m, b.word) * double(g.phases()), 2 * p.products};
+}
+
+quern_status launch(const job& j, const launching& l) {
+  const geometry& g = geometry_of(j.problem);
+  const few_panels panels = {g};
+  int64_t before = 0;
+  for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
+    const phase ph = phase_of(g, f);
+    if (ph.outputs() == 0) continue;
+    lines_conv a = lines_tiling(g, j.row, work_of(g, j.row), ph, j.blocks.word, l.args.src);
+    take_pixels(a, j, g, ph, l.args, 1);
+    a.weights = l.packed + panels.phase(before) * type_bytes(j.row.type);
+    if (const quern_status s = launch_kernel(l, j.row, lines_blocks(g, a), &a)) return s;
+  }
+  return QUERN_OK;
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_walk,
+                .about = "depthwise and small groups on a GPU: lines in shared memory, the rest in registers",
+                .drives = kind::walk, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict, .error_bound = chain_bound, .pack = pack_few, .launch = launch)

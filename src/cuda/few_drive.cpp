@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+//
+// What the drivers of convolution with few input channels a group refuse, and how they pack.
+#include "cuda/few_drive.h"
+
+#include "half.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t most_launches = 64;
+constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
+
+// From the first element of an image to the last that any tap reads or would read.
+double reach(const geometry& g, const int64_t* stride, const int64_t* size) {
+  double sum = 0;
+  for (int i = 1; i < 3; ++i)
+    sum += (double(size[i]) + double(g.filter[i]) * double(g.dilation[i]) + double(g.pad[i])) *
+           std::max(1.0, double(stride[2 + i]));
+  return sum;
+}
+
+refusal refuse_axis(const axis& a, const kernel& row, const char* const (&field)[2]) {
+  if (row.taps && a.taps != row.taps) return {QUERN_REASON_SHAPE, field[0], a.taps, row.taps};
+  if (row.step && step_of(a) != row.step) return {QUERN_REASON_SHAPE, field[1], step_of(a), row.step};
+  return {};
+}
+
+}  // namespace
+
+refusal refuse_few(const full_problem& p, const kernel& row) {
+  static constexpr const char* h[] = {"window.filter[1]", "window.stride[1] over dilation"};
+  static constexpr const char* w[] = {"window.filter[2]", "window.stride[2] over dilation"};
+  const geometry& g = geometry_of(p);
+  if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
+  if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
+  if (p.epilogue.residual && g.residual_block != 1)
+    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
+  if (extent(p.src) == 0 || extent(p.dst) == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
+  if (g.phases() > most_launches) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), most_launches};
+  if (const refusal r = g.refuse_phases()) return r;
+  if (g.in[0] != 1 || g.out[0] != 1 || g.filter[0] != 1 || g.pad[0] != 0)
+    return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
+  double beside = 0;  // as far as a strip reaches that is not full
+  for (int64_t f = 0; f < g.phases(); ++f) {
+    const phase ph = phase_of(g, f);
+    if (ph.outputs() == 0) continue;
+    if (const refusal r = refuse_axis(ph.h, row, h)) return r;
+    if (const refusal r = refuse_axis(ph.w, row, w)) return r;
+    for (const axis* a : {&ph.h, &ph.w})
+      beside = std::max(beside, double(row.nr) * double(step_of(*a)) * double(std::max<int64_t>(a->tap_step, 1)));
+  }
+  const double outputs = double(outputs_of(g));
+  const double count = std::max({beside * std::max({1.0, double(g.src[3]), double(g.src[4])}),
+                                 double(g.n) * double(g.out[1] + row.mr) * double(g.out[2] + row.nr) * outputs,
+                                 double(g.taps() * g.c) * (outputs + few_lanes), reach(g, g.src, g.in),
+                                 reach(g, g.dst, g.out), p.epilogue.residual ? reach(g, g.residual, g.out) : 0.0});
+  if (count > double(most_counted))
+    return {QUERN_REASON_SHAPE, "outputs, weights or elements of an image", int64_t(std::min(count, 1e18)),
+            most_counted};
+  return {};
+}
+
+void pack_few(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry& g = geometry_of(j.problem);
+  const few_panels panels = {g};
+  const auto as = [&](auto element) {
+    using T = decltype(element);
+    pack_weights(g, first, count, static_cast<const T*>(weights),
+                 [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
+                   T* const to = reinterpret_cast<T*>(payload) + panels.phase(before);
+                   const int64_t output = group * g.k + k, all = outputs_of(g);
+                   to[panels.at(output, ph.taps(), tap, c)] = w;
+                   if (output != all - 1) return;
+                   for (int64_t i = all; i < panels.panels * few_lanes; ++i) to[panels.at(i, ph.taps(), tap, c)] = T{};
+                 });
+  };
+  if (j.row.type == QUERN_F32) return as(float{});
+  as(uint16_t{});
+}
+
+}  // namespace quern

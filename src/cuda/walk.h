@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+//
+// Convolution of few input channels a group, depthwise among them, walking down the lines of lines.h.
+//
+//   dst[pixel][o] = epilogue(sum over taps (r, s), channels c of the group of o of
+//                              src[pixel at tap][c] * weights[r][s][c][o])
+//
+// A sum is one chain of fused multiply-adds in the order (r, s, c), as on the CPU: the same bits, unless a weight
+// beside padding is infinite or NaN, as padding is multiplied here.
+//
+// A thread has a strip of outputs of a channel, and all weights of it in registers: an input, loaded once, goes into
+// the sums of all outputs that it meets, along the line and in all lines, which move up by one register with the first
+// product of each chain.  Depthwise 7x7 is 343 multiply-adds for 13 loads that way.
+#pragma once
+
+#include "cuda/lines.h"
+
+namespace quern {
+namespace {
+
+// Groups of so many input channels, a filter of Taps x Taps with this step between outputs.
+template <class Element, int Group, int Taps, int Step, int Columns>
+struct walk_thread : lines_block<Element, 128, Columns, Step> {
+  using element = Element;
+  using block = lines_block<Element, 128, Columns, Step>;
+  static constexpr int threads = 128, group = Group, taps = Taps, step = Step, columns = Columns;
+  // Lines of outputs that a line of inputs meets, and inputs under a strip.
+  static constexpr int depth = (Taps + Step - 1) / Step, width = (Columns - 1) * Step + Taps;
+  static constexpr int pad = 16 / sizeof(Element);  // between pixels of the ring, against bank conflicts
+  static constexpr int scratch_bytes = 4 * threads * Columns;
+  // Of four, two or one strip, with as many channels as that leaves threads for.
+  static constexpr int line_elements(int strips) {
+    return ((strips * Columns - 1) * Step + Taps) * (threads / strips + pad);
+  }
+  static constexpr int most_elements = line_elements(1) > line_elements(2)
+                                           ? line_elements(1) > line_elements(4) ? line_elements(1) : line_elements(4)
+                                       : line_elements(2) > line_elements(4) ? line_elements(2)
+                                                                             : line_elements(4);
+  static constexpr int shared_bytes = scratch_bytes + ring_lines * most_elements * int(sizeof(Element));
+
+  float w[Taps * Taps * Group];
+  float sum[depth][Columns] = {};
+  const Element* own;  // of the first line of the ring
+  float* scratch;
+  bool active;
+
+  QUERN_INLINE walk_thread(const lines_conv& conv, float* shared, int32_t block_index, int32_t index)
+      : block(conv, shared + scratch_bytes / 4, block_index, index), scratch(shared + index) {
+    const int32_t of_set = conv.wide * conv.strips, set = index / of_set, rest = index - set * of_set;
+    const int32_t strip = rest / conv.wide, channels = conv.wide * conv.sets;
+    int32_t in = set * conv.wide + rest - strip * conv.wide;
+    this->column = this->first_column + strip * Columns;
+    this->channel = this->chunk * channels + in;
+    active = in < channels && this->channel<conv.outputs&& this->columns_from(this->column)> 0;
+    if (!active) this->channel = this->chunk * channels;
+    own = this->ring + (active ? strip * Columns * Step * conv.column_at : 0) +
+          (this->channel / conv.unit_outputs * Group - this->first_input) * conv.channel_at;
+  }
+
+  QUERN_INLINE void load_weights() {
+    const Element* const panel = static_cast<const Element*>(this->a.weights) +
+                                 int64_t{this->channel / few_lanes} * (Taps * Taps * Group * few_lanes) +
+                                 this->channel % few_lanes;
+    QUERN_UNROLL
+    for (int i = 0; i < Taps * Taps * Group; ++i) w[i] = value(panel[i * few_lanes]);
+    this->brings = channel_of(this->a.out.epilogue, this->channel);
+  }
+
+  // A line of inputs, number k of a step.
+  QUERN_INLINE void add(int k, int32_t number) {
+    const Element* const pixels = own + number % ring_lines * this->a.line_at;
+    QUERN_UNROLL
+    for (int i = 0; i < width; ++i) {
+      float x[Group];
+      if constexpr (Group % 4 == 0) {
+        QUERN_UNROLL
+        for (int c = 0; c < Group; c += 4) {
+          const four_floats four = load_four(pixels + i * this->a.column_at + c);
+          QUERN_UNROLL
+          for (int v = 0; v < 4; ++v) x[c + v] = four.v[v];
+        }
+      } else {
+        QUERN_UNROLL
+        for (int c = 0; c < Group; ++c) x[c] = value(pixels[i * this->a.column_at + c]);
+      }
+      QUERN_UNROLL
+      for (int j = depth - 1; j >= 0; --j) {
+        const int r = j * Step + k;
+        if (r >= Taps) continue;
+        QUERN_UNROLL
+        for (int c = 0; c < Group; ++c) {
+          QUERN_UNROLL
+          for (int q = 0; q < Columns; ++q) {
+            const int s = i - q * Step;
+            if (s < 0 || s >= Taps) continue;
+            const float before = s > 0 || c > 0 || k > 0 ? sum[j][q] : j > 0 ? sum[j - 1][q] : 0.0f;
+            sum[j][q] = fmaf(x[c], w[(r * Taps + s) * Group + c], before);
+          }
+        }
+      }
+    }
+  }
+
+  // The line of outputs that is finished, of those of the run.
+  QUERN_INLINE void finish(int32_t of_run) const {
+    if (active && of_run >= 0) this->write(this->line + of_run, sum[depth - 1], scratch, threads);
+  }
+};
+
+template <class T>
+struct walk_kernels {
+  using c1_3x3 = walk_thread<T, 1, 3, 1, 7>;
+  using c1_3x3s2 = walk_thread<T, 1, 3, 2, 7>;
+  using c1_5x5 = walk_thread<T, 1, 5, 1, 7>;
+  using c1_5x5s2 = walk_thread<T, 1, 5, 2, 7>;
+  using c1_7x7 = walk_thread<T, 1, 7, 1, 7>;
+  using c1_7x7s2 = walk_thread<T, 1, 7, 2, 4>;
+  using c4_3x3 = walk_thread<T, 4, 3, 1, 7>;
+  using c4_3x3s2 = walk_thread<T, 4, 3, 2, 7>;
+  using c8_3x3 = walk_thread<T, 8, 3, 1, 7>;
+  using c8_3x3s2 = walk_thread<T, 8, 3, 2, 4>;
+  using c16_3x3 = walk_thread<T, 16, 3, 1, 4>;
+};
+
+}  // namespace
+}  // namespace quern
