@@ -40,7 +40,7 @@ struct im2col_map {
 };
 quern_status encode_im2col(const launching&, void* map, const im2col_map&);
 
-// Boxes of a tensor, whose rows are 128 bytes at most and lie swizzled in shared memory.
+// Boxes of a tensor.  Swizzled in shared memory, rows are 128 bytes at most.
 struct tiled_map {
   int type;
   uint32_t rank;
@@ -48,6 +48,7 @@ struct tiled_map {
   const uint64_t* size;    // fastest first
   const uint64_t* stride;  // bytes, from the second on
   const uint32_t* box;
+  bool swizzled;
 };
 quern_status encode_tiled(const launching&, void* map, const tiled_map&);
 

@@ -389,6 +389,7 @@ struct dot_f32 {
 //   walk              cuda/walk.h
 //   group             cuda/group.h
 //   first_layer       cuda/first_layer.h
+//   first_box         cuda/first_box.h
 //   pooling           cuda/pooling.h
 //   slices            cuda/slices.h
 //   elementwise       cuda/elementwise.h
@@ -423,6 +424,7 @@ enum class kind : uint8_t {
   tma,
   few_channels,
   first_layer,
+  first_box,
   pooling,
   slices,
   elementwise,

@@ -79,6 +79,7 @@ const char* kind_name(kind k) {
     case kind::tma: return "tma";
     case kind::few_channels: return "few_channels";
     case kind::first_layer: return "first_layer";
+    case kind::first_box: return "first_box";
     case kind::pooling: return "pooling";
     case kind::slices: return "slices";
     case kind::elementwise: return "elementwise";

@@ -13,6 +13,7 @@
 
 #include "cuda/elementwise.h"
 #include "cuda/few_channels.h"
+#include "cuda/first_box.h"
 #include "cuda/first_layer.h"
 #include "cuda/group.h"
 #include "cuda/implicit.h"
@@ -543,14 +544,123 @@ void run_first(const first_conv& a, unsigned blocks) {
             });
             continue;
           }
-          for (int i = 0; i < 4 * Tile::groups; ++i) {
-            all([&](const Tile& t, int) { t.find_places(at, i / Tile::groups); });
-            all([&](const Tile& t, int own) { t.stage_out(sum[own], i / Tile::groups, i % Tile::groups); });
-            all([&](const Tile& t, int) { t.finish(i % Tile::groups); });
+          constexpr int groups = Tile::writer::groups;
+          for (int i = 0; i < 4 * groups; ++i) {
+            all([&](const Tile& t, int) { t.find_places(at, i / groups); });
+            all([&](const Tile& t, int own) {
+              t.out().stage_out(i % groups, [&](int j, int e) { return sum[own][j][2 * (i / groups) + e]; });
+            });
+            all([&](const Tile& t, int) { t.out().finish(i % groups); });
           }
         }
       }
     }
+  }
+}
+
+// Boxes of words, as cuTensorMapEncodeTiled was told of them; outside of the tensor are zeros.
+struct fake_lines {
+  const char* src;
+  uint64_t size[3], stride[2];
+  uint32_t box[3];
+
+  void copy(uint32_t* to, int32_t x, int32_t y, int32_t n) const {
+    EXPECT_EQ(x % 4, 0) << "the engine starts at multiples of 16 bytes";
+    for (int32_t i = 0; i < static_cast<int32_t>(box[1]); ++i)
+      for (int32_t j = 0; j < static_cast<int32_t>(box[0]); ++j, ++to) {
+        const bool inside = in(x + j, 0) && in(y + i, 1) && in(n, 2);
+        *to = 0;
+        if (inside) memcpy(to, src + 4 * (x + j) + (y + i) * int64_t(stride[0]) + n * int64_t(stride[1]), 4);
+      }
+  }
+
+ private:
+  bool in(int64_t at, int axis) const { return at >= 0 && at < int64_t(size[axis]); }
+};
+static_assert(sizeof(fake_lines) <= sizeof(tensor_map));
+
+// Eight units of a warp's sixteen pixels by a panel: registers as the instruction has them, weights where it finds
+// them.
+template <class Tile>
+void multiply_box_step(const Tile* lane, int32_t kind, int32_t step, float (*sum)[Tile::sums]) {
+  uint32_t x[32][4];
+  for (int i = 0; i < 32; ++i) {
+    box_unit unit[2];
+    lane[i].load_units(unit, kind, step), lane[i].load_pixels(x[i], unit);
+  }
+  const uint32_t* const weights = reinterpret_cast<const uint32_t*>(lane->shared + lane->weights_at(kind, step));
+  for (int own = 0; own < 32; ++own)
+    for (int i = 0; i < Tile::sums; ++i) {
+      const int row = own / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + own % 4 * 2 + i % 2;
+      for (int unit = 0; unit < box_units; ++unit) {
+        const uint32_t a = x[row % 8 * 4 + unit % 4][row / 8 + unit / 4 * 2];
+        const uint32_t* const b = weights + box_word(column, unit);
+        if constexpr (Tile::halves) {
+          using T = typename Tile::element;
+          for (int half = 0; half < 2; ++half)
+            sum[own][i] +=
+                value(T{static_cast<uint16_t>(a >> 16 * half)}) * value(T{static_cast<uint16_t>(*b >> 16 * half)});
+        } else {
+          const tf32_pair p = split_tf32(float_of(a));
+          const float high = float_of(b[0]), low = float_of(b[Tile::step_bytes / 8]);
+          sum[own][i] += p.low * high + p.high * low + p.high * high;
+        }
+      }
+    }
+}
+
+template <class Tile>
+void run_boxes(const first_box& a, unsigned blocks) {
+  EXPECT_LE(a.bytes, Tile::shared_bytes);
+  EXPECT_EQ(static_cast<int32_t>(blocks) % a.chunks, 0);
+  fake_lines map;
+  memcpy(&map, &a.src, sizeof map);
+  EXPECT_EQ(a.box_bytes, static_cast<int32_t>(map.box[0] * map.box[1] * 4));
+  for (unsigned block = 0; block < blocks; ++block) {
+    std::vector<four_words> memory(static_cast<size_t>(a.bytes / 16));
+    memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+    char* const shared = reinterpret_cast<char*>(memory.data());
+    std::vector<Tile> threads;
+    for (int i = 0; i < Tile::threads; ++i) threads.emplace_back(a, shared, static_cast<int32_t>(block), i);
+    const Tile& speaker = threads[0];
+    const int32_t panel_bytes = a.weights_bytes / a.panels;
+    memcpy(shared, a.weights + int64_t{speaker.first} * panel_bytes, static_cast<size_t>(speaker.panels * panel_bytes));
+    for (const Tile& t : threads) t.make_tables(), t.load_channels();
+    const int32_t apart = static_cast<int32_t>(blocks) / a.chunks;
+    for (int32_t item = static_cast<int32_t>(block) / a.chunks; item < speaker.items(); item += apart)
+      for (int warp = item / apart % Tile::groups * 4, end = warp + 4, slot = item % box_stages; warp < end; ++warp) {
+        Tile* const lane = &threads[static_cast<size_t>(32 * warp)];
+        const auto all = [&](auto f) {
+          for (int i = 0; i < 32; ++i) f(lane[i], i);
+        };
+        lane->request(item, [&](int32_t x, int32_t y, int32_t n) {
+          map.copy(reinterpret_cast<uint32_t*>(shared + lane->stage(slot)), x, y, n);
+        });
+        const auto at = lane->place_of(item);
+        for (int32_t i = 0; i < a.kinds * a.strips * a.of_part; ++i) {
+          const int32_t kind = i / (a.strips * a.of_part), panel = at.part * a.of_part + i % a.of_part;
+          if (panel >= lane->panels) continue;
+          all([&](Tile& t, int) {
+            t.panel = panel, t.strip = i / a.of_part % a.strips;
+            t.find_windows(kind, slot);
+          });
+          float sum[32][Tile::sums] = {};
+          for (int32_t step = 0; step < a.steps; ++step) multiply_box_step(lane, kind, step, sum);
+          if (lane->whole_chunks()) {
+            all([&](const Tile& t, int own) { t.write_chunks(at, kind, sum[own]); });
+            continue;
+          }
+          using writer = typename Tile::writer;
+          for (int k = 0; k < 2 * writer::groups; ++k) {
+            all([&](const Tile& t, int) { t.find_places(at, kind, k / writer::groups); });
+            all([&](const Tile& t, int own) {
+              t.out().stage_out(k % writer::groups,
+                                [&](int j, int e) { return sum[own][4 * j + 2 * (k / writer::groups) + e]; });
+            });
+            all([&](const Tile& t, int) { t.out().finish(k % writer::groups); });
+          }
+        }
+      }
   }
 }
 
@@ -708,6 +818,16 @@ inline void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   first("bf16_32", run_first<first_bf16_32>);
   first("f32_64", run_first<first_f32_64>);
   first("f32_32", run_first<first_f32_32>);
+  const auto box = [&](const char* name, auto run) {
+    if (std::string("first_box_") + name + "_sm90a" == row.name)
+      run(*static_cast<const first_box*>(parameters[0]), blocks);
+  };
+  box("f16_64", run_boxes<box_f16_64>);
+  box("f16_32", run_boxes<box_f16_32>);
+  box("bf16_64", run_boxes<box_bf16_64>);
+  box("bf16_32", run_boxes<box_bf16_32>);
+  box("f32_64", run_boxes<box_f32_64>);
+  box("f32_32", run_boxes<box_f32_32>);
   if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);
   if (row.type == QUERN_BF16) return run_of_type<bf16>(row, "bf16", blocks, parameters);
   if (row.type == QUERN_S8) return run_of_bytes<s8>(row, "s8", "_sm80", blocks, parameters);
@@ -816,14 +936,24 @@ inline cuda_driver fake_driver() {
       fits = fits && lower[i] >= -128 && lower[i] <= 127 && upper[i] >= -128 && upper[i] <= 127;
     return fits ? 0 : 1;
   };
-  d.encode_tiled = [](void* map, int, uint32_t rank, void* dst, const uint64_t* size, const uint64_t* stride,
-                      const uint32_t* box, const uint32_t* step, int, int, int, int) {
-    const fake_boxes m = {static_cast<char*>(dst), {size[0], size[1]}, stride[0], {box[0], box[1]}};
-    memcpy(map, &m, sizeof m);
-    bool fits = rank == 2 && reinterpret_cast<uintptr_t>(dst) % 16 == 0 && box[0] * 2 <= 128;
-    for (int i = 0; i < 2; ++i)
-      fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
-    return fits && stride[0] > 0 && stride[0] % 16 == 0 && stride[0] < uint64_t{1} << 40 ? 0 : 1;
+  d.encode_tiled = [](void* map, int, uint32_t rank, void* tensor, const uint64_t* size, const uint64_t* stride,
+                      const uint32_t* box, const uint32_t* step, int, int swizzle, int, int) {
+    char* const at = static_cast<char*>(tensor);
+    if (rank == 2) {
+      const fake_boxes m = {at, {size[0], size[1]}, stride[0], {box[0], box[1]}};
+      memcpy(map, &m, sizeof m);
+    } else {
+      const fake_lines m = {at, {size[0], size[1], size[2]}, {stride[0], stride[1]}, {box[0], box[1], box[2]}};
+      memcpy(map, &m, sizeof m);
+    }
+    // Swizzled boxes are of 16-bit elements, the others of words.
+    bool fits = rank == (swizzle ? 2 : 3) && reinterpret_cast<uintptr_t>(tensor) % 16 == 0;
+    fits = fits && (swizzle ? box[0] * 2 <= 128 : box[0] * 4 % 16 == 0);
+    for (uint32_t i = 0; i < rank && fits; ++i)
+      fits = size[i] > 0 && size[i] <= uint64_t{1} << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
+    for (uint32_t i = 0; i + 1 < rank && fits; ++i)
+      fits = stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
+    return fits ? 0 : 1;
   };
   d.launch = [](const cuda_launch* how, void* function, void** parameters, void** extra) {
     ++fake->launches;

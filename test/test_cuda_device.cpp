@@ -192,14 +192,20 @@ TEST_F(CudaDevice, KnownChoices) {
       {"f16 nhwc mb2ic1280ih16oc1280oh16kh3ph1", "tma_f16_192x128_k4_sm90a"},
       {"f16 nhwc mb1ic256ih14oc256oh14kh3ph1", "tma_f16_64x64_k4_sm90a"},
       {"f16 nhwc mb1ic512ih7oc512oh7kh3ph1", "tma_f16_64x64_k8_sm90a"},
-      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tma_f32_192x64_sm90a"},
-      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f32_32_sm80", "conv_tma"},
-      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tensor_f32_128x64_any_sm80", "conv_tma,conv_first_layer"},
-      {"nhwc mb16ic3ih224oc64oh224kh3ph1", "first_f32_32_sm80"},
-      {"nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f32_32_sm80"},
-      {"f16 nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f16_64_sm80"},
-      {"f16 nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f16_32_sm80"},
-      {"bf16 nhwc mb1ic1ih272iw480oc64oh272ow480kh5ph2", "first_bf16_64_sm80"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_box_f32_64_sm90a"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tma_f32_192x64_sm90a", "conv_first_box"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f32_32_sm80", "conv_tma,conv_first_box"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "tensor_f32_128x64_any_sm80", "conv_tma,conv_first_layer,conv_first_box"},
+      {"nhwc mb16ic3ih224oc64oh224kh3ph1", "first_box_f32_64_sm90a"},
+      {"nhwc mb16ic3ih224oc64oh224kh3ph1", "first_f32_32_sm80", "conv_first_box"},
+      {"nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_box_f32_32_sm90a"},
+      {"nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f32_32_sm80", "conv_first_box"},
+      {"f16 nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_box_f16_64_sm90a"},
+      {"f16 nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_f16_64_sm80", "conv_first_box"},
+      {"f16 nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_box_f16_32_sm90a"},
+      {"f16 nhwc mb32ic3ih224oc32oh112kh3sh2ph1", "first_f16_32_sm80", "conv_first_box"},
+      {"bf16 nhwc mb1ic1ih272iw480oc64oh272ow480kh5ph2", "first_box_bf16_64_sm90a"},
+      {"bf16 nhwc mb1ic1ih272iw480oc64oh272ow480kh5ph2", "first_bf16_64_sm80", "conv_first_box"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tma_f32_192x64_sm90a"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tensor_f32_128x64_any_sm80", "conv_tma"},
       {"nhwc g96mb32ic96ih56oc96oh56kh7ph3", "walk_f32_c1_7x7_sm80"},
@@ -208,7 +214,8 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80"},
       {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "walk_f32_c16_3x3_sm80"},
-      {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80"},
+      {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_box_f32_64_sm90a"},
+      {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80", "conv_first_box"},
       {"s8 nhwc mb16ic512ih28oc512oh28kh3ph1", "tma_s8_192x128_sm90a"},
       {"s8 nhwc mb32ic256ih14oc256oh14kh3ph1", "tma_s8_128x128_sm90a"},
       {"s8 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_s8_128x64_sm90a"},
@@ -477,10 +484,11 @@ const kernel& kernel_called(const char* name) {
 }
 
 bool for_few_channels(kind k) {
-  return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::first_layer;
+  return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::first_layer ||
+         k == kind::first_box;
 }
 
-// Every row of those for few channels a group, often.
+// Every row of those for few channels a group and of both algorithms for first layers, often.
 TEST_F(CudaDevice, FewChannelsOnTheCpu) {
   const uint32_t first = seed();
   const way how = on(open());
@@ -632,6 +640,14 @@ TEST_F(CudaDevice, FirstLayersSayWhatTheyCannotTake) {
     const char* sentence;
     const char* kernel = "first_f16_64";
   } cases[] = {
+      {"f16 nhwc ic5ih8oc8oh8kh3ph1", "src.size[1] is 5, it takes 4", "box_f16_64"},
+      {"f16 nhwc ic3ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1", "box_f16_64"},
+      {"f16 nchw ic3ih8oc8oh8kh3ph1", "src.stride[1] is 64, it takes 1", "box_f16_64"},
+      {"bf16 nhwc ic3ih9oc8oh9kh3ph1", "elements of a line modulo 16 bytes is 3, it takes 0", "box_bf16_64"},
+      {"nhwc ic4ih8iw400oc8oh8ow151kh3kw250ph1pw0", "words of a line under eight outputs is 1032, it takes 256",
+       "box_f32_32"},
+      {"f16 nhwc ic1ih300iw8oc8oh41ow8kh260kw3ph0pw1", "lines under a filter is 260, it takes 256", "box_f16_32"},
+      {"nhwc ic3ih64oc32oh17kh48", "bytes of a panel's weights and a window is 2028984, it takes 232448", "box_f32_32"},
       {"f16 nhwc ic5ih8oc8oh8kh3ph1", "src.size[1] is 5, it takes 4"},
       {"f16 nhwc g2ic4ih8oc8oh8kh3ph1", "groups is 2, it takes 1"},
       {"f16 nhwc ic3ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1"},

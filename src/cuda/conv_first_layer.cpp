@@ -31,12 +31,7 @@ struct first_panels {
 
   int64_t panel_words() const { return steps * first_units * row.nr * words; }
   int64_t bytes() const { return count * panel_words() * 4; }
-  // The column of a panel that a channel has: threads of four write chunks of a pixel each, and have two channels of
-  // every tile of the instruction.
-  int64_t column_of(int64_t channel) const {
-    const int64_t chunk = row.vector, in = channel % (4 * chunk);
-    return channel % row.nr / (4 * chunk) * (4 * chunk) + in % chunk / 2 * 8 + in / chunk * 2 + in % 2;
-  }
+  int64_t column_of(int64_t channel) const { return chunk_column(channel % row.nr, row.vector); }
   // The word of a unit in a panel; of f32 that of its high part, whose low part is two further on.
   int64_t word_of(int64_t column, int64_t unit) const {
     const int64_t tile = column / 8, lane = column % 8 * 4 + unit % 4;
@@ -79,7 +74,7 @@ first_conv tiling_of(const geometry& g, const kernel& row, int64_t high, int64_t
   a.pixels_at = take(int64_t{first_strips(a.high, a.wide)} * first_pixels * 2);
   a.runs_at = take(int64_t{a.runs} * a.lines * a.run_pitch);
   a.image_at = take(int64_t{a.copies} * a.lines * a.pitch);
-  a.out_at = take(row.threads / 32 * (w.halves ? first_f16_64::warp_out::floats : first_f32_32::warp_out::floats));
+  a.out_at = take(row.threads / 32 * (w.halves ? first_f16_64::writer::warp_out::floats : first_f32_32::writer::warp_out::floats));
   a.words = int32_t(std::min(words, most_counted));
   return a;
 }

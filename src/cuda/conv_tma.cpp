@@ -328,7 +328,7 @@ quern_status map_output(const launching& l, const kernel& row, const geometry& g
   const uint64_t size[] = {uint64_t(g.k * g.groups), uint64_t(out.pixels)};
   const uint64_t stride[] = {uint64_t(out.dst_stride[4] * type_bytes(row.type))};
   const uint32_t box[] = {uint32_t(chunk_of(row.type)), uint32_t(tma_box(tma_written(row.mr, int(row.cluster))))};
-  return encode_tiled(l, &map, {map_type(row.type), 2, out.dst, size, stride, box});
+  return encode_tiled(l, &map, {map_type(row.type), 2, out.dst, size, stride, box, true});
 }
 
 quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {

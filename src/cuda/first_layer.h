@@ -18,9 +18,9 @@
 // bytes of a pixel, which it writes by itself.
 #pragma once
 
+#include "cuda/chunks.h"
 #include "cuda/fill.h"
 #include "cuda/tf32.h"
-#include "half.h"
 
 namespace quern {
 namespace {
@@ -56,9 +56,6 @@ struct alignas(8) first_pixel {
   int32_t at;           // bytes
   int16_t row, column;  // of the tile; a row below zero: none
 };
-struct alignas(16) four_words {
-  uint32_t v[4];
-};
 
 constexpr int first_pixels = 32, first_units = 8;  // of a warp; of a step
 constexpr int first_strips(int32_t high, int32_t wide) { return (high * wide + first_pixels - 1) / first_pixels; }
@@ -69,12 +66,10 @@ struct first_tile {
   static constexpr bool halves = sizeof(Element) == 2;
   static constexpr int warps = Warps, threads = 32 * Warps, columns = Columns, shared_bytes = SharedBytes;
   static constexpr int of_unit = 4 / int(sizeof(Element)), chunk = 16 / int(sizeof(Element));
-  static constexpr int tiles = Columns / 8;                          // of an instruction
-  static constexpr int fours = halves ? tiles / 2 : tiles;           // loads of 16 bytes a lane has of weights, a step
-  static constexpr int step_words = fours * 128;                     // high and low of f32
-  static constexpr int group = 4 * chunk, groups = Columns / group;  // channels that four threads have of a pixel
-  static constexpr int together = 4;                                 // steps whose sums of f32 begin at zero
-  using warp_out = output_warp<Element, 8, group + 4, group>;
+  static constexpr int tiles = Columns / 8;                 // of an instruction
+  static constexpr int fours = halves ? tiles / 2 : tiles;  // loads of 16 bytes a lane has of weights, a step
+  static constexpr int step_words = fours * 128;            // high and low of f32
+  static constexpr int together = 4;                        // steps whose sums of f32 begin at zero
 
   const first_conv& a;
   uint32_t* shared;
@@ -255,9 +250,14 @@ struct first_tile {
 
   QUERN_INLINE bool whole_chunks() const { return a.out.vector && only_clamps(a.out.epilogue); }
 
+  using writer = chunk_writer<Element, Columns>;
+  QUERN_INLINE writer out() const {
+    return {a.out, reinterpret_cast<const float*>(shared + a.channels_at) + 2 * panel * Columns,
+            (first + panel) * Columns, lane(),
+            reinterpret_cast<float*>(shared + a.out_at) + thread / 32 * writer::warp_out::floats};
+  }
   template <bool Residual>
   QUERN_INLINE void write_chunks(const tile_place& t, const float (&sum)[tiles][8]) const {
-    const epilogue_f32& e = a.out.epilogue;
     // Sixteen pixels after the other: registers are few.
     QUERN_UNROLL
     for (int m = 0; m < 2; ++m) {
@@ -268,57 +268,13 @@ struct first_tile {
         to[i] = pixel >= 0 ? a.out.place_of(pixel, a.out.dst_stride) : -1;
         from[i] = Residual && pixel >= 0 ? a.out.place_of(pixel, a.out.residual_stride) : 0;
       }
-      QUERN_UNROLL
-      for (int g = 0; g < groups; ++g) {
-        const int32_t at = panel * Columns + g * group + lane() % 4 * chunk, channel = first * Columns + at;
-        if (channel >= a.out.k) continue;
-        channel_f32 k[chunk];
-        QUERN_UNROLL
-        for (int v = 0; v < chunk; v += 2) {
-          const four_floats two = load_four(reinterpret_cast<const float*>(shared + a.channels_at) + 2 * (at + v));
-          k[v] = {two.v[0], two.v[1], 0}, k[v + 1] = {two.v[2], two.v[3], 0};
-        }
-        QUERN_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          if (to[i] < 0) continue;
-          four_words r = {}, y;
-          if (Residual)
-            r = *reinterpret_cast<const four_words*>(static_cast<const Element*>(a.out.residual) + from[i] + channel);
-          QUERN_UNROLL
-          for (int v = 0; v < chunk; v += 2) {
-            const float* const s = &sum[g * (chunk / 2) + v / 2][4 * m + 2 * i];
-            const auto finish = [&](int e_at, float residual) {
-              return finished_narrow<Residual>(e, k[v + e_at], s[e_at], residual);
-            };
-            if constexpr (halves) {
-              const Element low = {static_cast<uint16_t>(r.v[v / 2])};
-              const Element high = {static_cast<uint16_t>(r.v[v / 2] >> 16)};
-              y.v[v / 2] = rounded_pair<Element>(finish(0, value(low)), finish(1, value(high)));
-            } else {
-              y.v[v] = bits_of(finish(0, float_of(r.v[v]))), y.v[v + 1] = bits_of(finish(1, float_of(r.v[v + 1])));
-            }
-          }
-          *reinterpret_cast<four_words*>(static_cast<Element*>(a.out.dst) + to[i] + channel) = y;
-        }
-      }
+      out().template write<Residual>(to, from, [&](int j, int i, int e) { return sum[j][4 * m + 2 * i + e]; });
     }
   }
-
-  // Any other output: 8 rows by the channels of a group, after one another, by way of shared memory.
-  QUERN_INLINE warp_out output() const {
-    return {a.out, reinterpret_cast<float*>(shared + a.out_at) + thread / 32 * warp_out::floats, lane()};
-  }
+  // Pixels 8 i and behind of any other output.
   QUERN_INLINE void find_places(const tile_place& t, int i) const {
-    output().find_place(output_of(t, pixel_of(i * 8 + lane() % 8)));
+    out().output().find_place(output_of(t, pixel_of(i * 8 + lane() % 8)));
   }
-  // sum: of the group's tiles, two each.
-  QUERN_INLINE void stage_out(const float (&sum)[tiles][8], int i, int g) const {
-    QUERN_UNROLL
-    for (int j = 0; j < chunk / 2; ++j)
-      *reinterpret_cast<two_floats*>(output().at(lane() / 4, lane() % 4 * chunk + 2 * j)) = {
-          {sum[g * (chunk / 2) + j][2 * i], sum[g * (chunk / 2) + j][2 * i + 1]}};
-  }
-  QUERN_INLINE void finish(int g) const { output().finish(0, (first + panel) * Columns + g * group); }
 };
 
 // Output channels of a panel.  As many blocks share a multiprocessor as its shared memory has room for.

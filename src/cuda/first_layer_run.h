@@ -68,17 +68,8 @@ __device__ __forceinline__ void write(const Tile& t, const typename Tile::tile_p
     if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE) return t.template write_chunks<false>(at, sum);
     return t.template write_chunks<true>(at, sum);
   }
-  // One copy of the activations; sums must be named by constants.
-#pragma unroll 1
-  for (int i = 0; i < 4 * Tile::groups; ++i) {
-    __syncwarp();
-    t.find_places(at, i / Tile::groups);
-#pragma unroll
-    for (int k = 0; k < 4 * Tile::groups; ++k)
-      if (k == i) t.stage_out(sum, k / Tile::groups, k % Tile::groups);
-    __syncwarp();
-    t.finish(i % Tile::groups);
-  }
+  write_any<4, typename Tile::writer>(
+      t.out(), [&](int i) { t.find_places(at, i); }, [&](int i, int j, int e) { return sum[j][2 * i + e]; });
 }
 
 #endif

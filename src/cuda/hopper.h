@@ -46,6 +46,14 @@ __device__ __forceinline__ void copy_pixels(uint32_t to, const tensor_map& map, 
       "l"(&map), "r"(bar), "r"(r.c), "r"(r.w), "r"(r.h), "r"(r.n), "h"(r.tap_w), "h"(r.tap_h)
       : "memory");
 }
+__device__ __forceinline__ void copy_box(uint32_t to, const tensor_map& map, uint32_t bar, int32_t x, int32_t y,
+                                         int32_t n) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5}], "
+      "[%2];" ::"r"(to),
+      "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(n)
+      : "memory");
+}
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(bar)
@@ -123,16 +131,22 @@ __device__ __forceinline__ void keep(int32_t (&d)[N]) {
 __device__ __forceinline__ uint64_t matrix_in_shared(uint32_t address) {
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62;
 }
+// The same of rows of 32 bytes, whose address is a multiple of 256.
+__device__ __forceinline__ uint64_t narrow_matrix_in_shared(uint32_t address) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{16} << 32 | uint64_t{3} << 62;
+}
 
+#define QUERN_COMMA ,
 // Sums, in registers of floats or of integers.
 #define QUERN_D8(r, d, i) \
   r(d[i]), r(d[i + 1]), r(d[i + 2]), r(d[i + 3]), r(d[i + 4]), r(d[i + 5]), r(d[i + 6]), r(d[i + 7])
 #define QUERN_D16(r, d, i) QUERN_D8(r, d, i), QUERN_D8(r, d, i + 8)
 #define QUERN_D32(r, d, i) QUERN_D16(r, d, i), QUERN_D16(r, d, i + 16)
 #define QUERN_D64(r, d, i) QUERN_D32(r, d, i), QUERN_D32(r, d, i + 32)
-#define QUERN_OPERANDS_0                                   \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
-  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define QUERN_OPERANDS_0A "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define QUERN_OPERANDS_0 \
+  QUERN_OPERANDS_0A      \
+  ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define QUERN_OPERANDS_32A "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define QUERN_OPERANDS_32 QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define QUERN_OPERANDS_64                                            \
@@ -142,31 +156,34 @@ __device__ __forceinline__ uint64_t matrix_in_shared(uint32_t address) {
   "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110," \
   "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
-// d[64 x N] += a[64 x 8] * b[N x 8], or = where not `add`, of TF32.
-template <int N>
-struct matrix_tf32;
-template <>
-struct matrix_tf32<64> {
-  __device__ __forceinline__ static void run(float (&d)[32], const float (&a)[4], uint64_t b, bool add) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 "
-        "{" QUERN_OPERANDS_0 "}, {%32,%33,%34,%35}, %36, p, 1, 1;\n}\n"
-        : QUERN_D32("+f", d, 0)
-        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
-  }
-};
-template <>
-struct matrix_tf32<128> {
-  __device__ __forceinline__ static void run(float (&d)[64], const float (&a)[4], uint64_t b, bool add) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\nwgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 "
-        "{" QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "}, {%64,%65,%66,%67}, %68, p, 1, 1;\n}\n"
-        : QUERN_D32("+f", d, 0), QUERN_D32("+f", d, 32)
-        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "l"(b), "r"(int{add}));
-  }
-};
+// d[64 x N] += a[64 x K] * b[N x K], or = where not `add`: a has four registers of a thread, K = 8 of TF32 or 16 of 16
+// bits, b lies in shared memory.
+template <class Element, int N>
+struct matrix_by_registers;
+__device__ __forceinline__ uint32_t in_register(uint32_t x) { return x; }
+__device__ __forceinline__ uint32_t in_register(float x) { return __float_as_uint(x); }
+#define QUERN_MATRIX_BY_REGISTERS(type, n, shape, sums, operands, outputs, a_at, b_at, add_at, turned)               \
+  template <>                                                                                                        \
+  struct matrix_by_registers<type, n> {                                                                              \
+    template <class Register>                                                                                        \
+    __device__ __forceinline__ static void run(float (&d)[sums], const Register (&a)[4], uint64_t b, bool add) {     \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n shape     \
+                   " {" operands "}, {" a_at "}, " b_at ", p, 1, 1" turned ";\n}\n"                                  \
+                   : outputs                                                                                         \
+                   : "r"(in_register(a[0])), "r"(in_register(a[1])), "r"(in_register(a[2])), "r"(in_register(a[3])), \
+                     "l"(b), "r"(int{add}));                                                                         \
+    }                                                                                                                \
+  };
+#define QUERN_MATRICES_BY_REGISTERS(type, shape, turned)                                                              \
+  QUERN_MATRIX_BY_REGISTERS(type, 32, shape, 16, QUERN_OPERANDS_0A, QUERN_D16("+f", d, 0), "%16,%17,%18,%19", "%20", "%21", \
+                            turned)                                                                                   \
+  QUERN_MATRIX_BY_REGISTERS(type, 64, shape, 32, QUERN_OPERANDS_0, QUERN_D32("+f", d, 0), "%32,%33,%34,%35", "%36", "%37",  \
+                            turned)
+QUERN_MATRICES_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 0")
+QUERN_MATRICES_BY_REGISTERS(bf16, "k16.f32.bf16.bf16", ", 0")
+QUERN_MATRICES_BY_REGISTERS(float, "k8.f32.tf32.tf32", "")
+QUERN_MATRIX_BY_REGISTERS(float, 128, "k8.f32.tf32.tf32", 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32,
+                          QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D32("+f", d, 32), "%64,%65,%66,%67", "%68", "%69", "")
 
 // d[64 x n] += a[64 x 32 bytes] * b[n x 32 bytes], or = where not `add`, of elements of 16 or 8 bits in shared memory.
 template <class Element, int N>
@@ -203,7 +220,6 @@ struct matrix_half;
                                      ",%96,%97,%98,%99,%100,%101,%102,%103",                                           \
                     QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D32("+f", d, 64) QUERN_COMMA QUERN_D8("+f", d, 96),        \
                     "%104", "%105", "%106", ", 1, 1, 0, 0")
-#define QUERN_COMMA ,
 QUERN_MATRICES_HALF(f16)
 QUERN_MATRICES_HALF(bf16)
 QUERN_MATRICES(s8, int32_t, "+r", "k32.s32.s8.s8", "")

@@ -73,11 +73,11 @@ __device__ __forceinline__ void multiply(const tma_conv& a, float* shared, uint3
       keep(part);
       matrix_begin();
 #pragma unroll
-      for (int k = 0; k < 4; ++k) matrix_tf32<Tile::bn>::run(part, x.low[k], high + 2 * k, k > 0);
+      for (int k = 0; k < 4; ++k) matrix_by_registers<float, Tile::bn>::run(part, x.low[k], high + 2 * k, k > 0);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) matrix_tf32<Tile::bn>::run(part, x.high[k], low + 2 * k, true);
+      for (int k = 0; k < 4; ++k) matrix_by_registers<float, Tile::bn>::run(part, x.high[k], low + 2 * k, true);
 #pragma unroll
-      for (int k = 0; k < 4; ++k) matrix_tf32<Tile::bn>::run(part, x.high[k], high + 2 * k, true);
+      for (int k = 0; k < 4; ++k) matrix_by_registers<float, Tile::bn>::run(part, x.high[k], high + 2 * k, true);
       matrix_commit();
       give_turn((thread / 128 + 1) % Tile::groups);
       keep(part);

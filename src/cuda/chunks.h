@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+//
+// Finished sums on their way to dst without shared memory.  Matrix instructions leave a thread two channels of each
+// eight; weights whose channels are permuted make those of several instructions neighbours, so that a thread has 16
+// bytes of a pixel and writes them by itself.
+#pragma once
+
+#include "cuda/output.h"
+
+namespace quern {
+namespace {
+
+struct alignas(16) four_words {
+  uint32_t v[4];
+};
+
+// The column of an instruction's operand that a channel has, of chunks of so many channels.
+constexpr int64_t chunk_column(int64_t channel, int64_t chunk) {
+  const int64_t in = channel % (4 * chunk);
+  return channel - in + in % chunk / 2 * 8 + in / chunk * 2 + in % 2;
+}
+
+// A pair of rounded elements between two bounds: rounding keeps order, so bounds may be rounded, too.
+template <class T>
+QUERN_INLINE uint32_t limited_pair(uint32_t x, uint32_t lower, uint32_t upper) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (type_of<T> == QUERN_F16) {
+    asm("max.NaN.f16x2 %0, %0, %1;" : "+r"(x) : "r"(lower));
+    asm("min.NaN.f16x2 %0, %0, %1;" : "+r"(x) : "r"(upper));
+  } else {
+    asm("max.NaN.bf16x2 %0, %0, %1;" : "+r"(x) : "r"(lower));
+    asm("min.NaN.bf16x2 %0, %0, %1;" : "+r"(x) : "r"(upper));
+  }
+  return x;
+#else
+  const auto one = [&](int shift) {
+    const auto of = [&](uint32_t pair) { return vec::set1(value(T{static_cast<uint16_t>(pair >> shift)})); };
+    return vec::limited(of(x), of(lower), of(upper)).v;
+  };
+  return rounded_pair<T>(one(0), one(16));
+#endif
+}
+
+// Of a warp and Columns channels from `first` on.  Sums are named (tile of eight columns, row of two, column of two):
+// row lane / 4 or that + 8, column lane % 4 * 2 or that + 1.
+template <class Element, int Columns>
+struct chunk_writer {
+  static constexpr bool halves = sizeof(Element) == 2;
+  static constexpr int chunk = 16 / int(sizeof(Element)), group = 4 * chunk;  // channels that four threads have
+  static constexpr int groups = Columns / group;
+  using warp_out = output_warp<Element, 8, group + 4, group>;
+
+  const gpu_output& to;
+  const float* channels;  // in shared memory: factor and bias of each
+  int32_t first, lane;
+  float* staged;  // warp_out::floats, of the warp
+
+  // To two pixels of a thread, their elements of dst and residual; below zero: none.  Where chunks are whole and
+  // nothing but clamps is left.
+  template <bool Residual, class Sum>
+  QUERN_INLINE void write(const int64_t (&at)[2], const int64_t (&from)[2], Sum sum) const {
+    const epilogue_f32& e = to.epilogue;
+    uint32_t lower = 0, upper = 0;
+    if constexpr (halves)
+      lower = rounded_pair<Element>(e.lower, e.lower), upper = rounded_pair<Element>(e.upper, e.upper);
+    QUERN_UNROLL
+    for (int g = 0; g < groups; ++g) {
+      const int32_t column = g * group + lane % 4 * chunk, channel = first + column;
+      if (channel >= to.k) continue;
+      channel_f32 k[chunk];
+      QUERN_UNROLL
+      for (int v = 0; v < chunk; v += 2) {
+        const four_floats two = load_four(channels + 2 * (column + v));
+        k[v] = {two.v[0], two.v[1], 0}, k[v + 1] = {two.v[2], two.v[3], 0};
+      }
+      QUERN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        if (at[i] < 0) continue;
+        four_words r = {}, y;
+        if (Residual)
+          r = *reinterpret_cast<const four_words*>(static_cast<const Element*>(to.residual) + from[i] + channel);
+        QUERN_UNROLL
+        for (int v = 0; v < chunk; v += 2) {
+          const auto finish = [&](int two, float residual) {
+            return finished_narrow<Residual>(e, k[v + two], sum(g * (chunk / 2) + v / 2, i, two), residual);
+          };
+          if constexpr (halves && !Residual) {
+            const auto scaled = [&](int two) {
+              return vec::fma(vec::set1(sum(g * (chunk / 2) + v / 2, i, two)), vec::set1(k[v + two].factor),
+                              vec::set1(k[v + two].bias))
+                  .v;
+            };
+            y.v[v / 2] = limited_pair<Element>(rounded_pair<Element>(scaled(0), scaled(1)), lower, upper);
+          } else if constexpr (halves) {
+            const Element low = {static_cast<uint16_t>(r.v[v / 2])};
+            const Element high = {static_cast<uint16_t>(r.v[v / 2] >> 16)};
+            y.v[v / 2] = rounded_pair<Element>(finish(0, value(low)), finish(1, value(high)));
+          } else {
+            y.v[v] = bits_of(finish(0, float_of(r.v[v]))), y.v[v + 1] = bits_of(finish(1, float_of(r.v[v + 1])));
+          }
+        }
+        *reinterpret_cast<four_words*>(static_cast<Element*>(to.dst) + at[i] + channel) = y;
+      }
+    }
+  }
+
+  // Any other output, through shared memory: eight pixels, whose places have been found, by a group of channels.
+  QUERN_INLINE warp_out output() const { return {to, staged, lane}; }
+  template <class Sum>
+  QUERN_INLINE void stage_out(int g, Sum sum) const {
+    QUERN_UNROLL
+    for (int j = 0; j < chunk / 2; ++j)
+      *reinterpret_cast<two_floats*>(output().at(lane / 4, lane % 4 * chunk + 2 * j)) = {
+          {sum(g * (chunk / 2) + j, 0), sum(g * (chunk / 2) + j, 1)}};
+  }
+  QUERN_INLINE void finish(int g) const { output().finish(0, first + g * group); }
+};
+
+#ifdef __CUDACC__
+
+// Eights of pixels of any output: find(eight) finds their places.
+template <int Eights, class Writer, class Find, class Sum>
+__device__ __forceinline__ void write_any(const Writer& out, Find find, Sum sum) {
+  // One copy of the activations; sums must be named by constants.
+#pragma unroll 1
+  for (int i = 0; i < Eights * Writer::groups; ++i) {
+    __syncwarp();
+    find(i / Writer::groups);
+#pragma unroll
+    for (int k = 0; k < Eights * Writer::groups; ++k)
+      if (k == i) out.stage_out(k % Writer::groups, [&](int j, int e) { return sum(k / Writer::groups, j, e); });
+    __syncwarp();
+    out.finish(i % Writer::groups);
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace quern

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+//
+// Convolution of 1 to 4 input channels on capability 9.0: the copy engine brings the lines of an image that lies
+// channels last and aligned, instructions of four warps multiply windows of them (cuda/first_box.h).  Any other image
+// is conv_first_layer's.
+//
+//   block: panels of output channels, whose weights it keeps in shared memory
+//     group of four warps: an item, a tile of outputs by a part of the panels, and the next one
+//       engine: box of the lines under the tile                into shared memory, an item ahead
+//       64 pixels x a panel                                    sums in registers, then the epilogue
+#include <math.h>
+
+#include "cuda/drive.h"
+#include "cuda/first_box.h"
+#include "problem.h"
+#include "weights.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t most_channels = 4, most_box = 256;  // of words and lines
+constexpr int64_t most_counted = int64_t{1} << 30;    // of anything that 32 bits hold
+
+// What windows and weights have in common, and weights as they lie in shared memory.
+struct box_panels {
+  const geometry& g;
+  const kernel& row;
+  axis y = g.axis_of(1, 0), x = g.axis_of(2, 0);
+  bool halves = row.type != QUERN_F32;
+  int64_t of_unit = halves ? 2 : 1, words = halves ? 1 : 2;  // of a unit's weight: high and low of f32
+  int64_t line = g.filter[2] * g.c, pixel = x.in_step * g.c;
+  int64_t kinds = halves && pixel % 2 != 0 && g.out[2] > 1 ? 2 : 1;
+  int64_t begin = floor_to(x.in_begin * g.c, row.vector), before = x.in_begin * g.c - begin;  // elements
+  int64_t line_units = up(line + (kinds > 1 ? 1 : front(0)), of_unit);
+  int64_t least_steps = up(g.filter[1] * line_units, box_units),
+          most = halves ? box_f16_64::most_together : box_f32_64::most_together;
+  int64_t rounds = up(least_steps, most), together = up(least_steps, rounds), steps = rounds * together;
+  int64_t count = up(g.k, row.nr);
+
+  static int64_t floor_to(int64_t x, int64_t step) { return x - ((x % step) + step) % step; }
+  int64_t front(int64_t kind) const { return (before + kind * pixel) % of_unit; }
+  int64_t image_words() const { return steps * words * row.nr * box_units; }
+  int64_t panel_bytes() const { return kinds * image_words() * 4; }
+  int64_t bytes() const { return count * panel_bytes(); }
+  // The word of a unit in a panel's image; of f32 that of its high part, whose low part is so many further on.
+  int64_t low() const { return row.nr * box_units; }
+  int64_t word_of(int64_t channel, int64_t unit) const {
+    return unit / box_units * words * low() + box_word(chunk_column(channel % row.nr, row.vector), unit % box_units);
+  }
+};
+
+// How a problem is cut: a tile, the panels of a block, the parts of a tile's.
+struct box_cut {
+  int64_t high, eights, panels, parts;
+};
+
+// The kernel's parameters, but for what launch() brings.
+first_box boxes_of(const geometry& g, const kernel& row, const box_cut& cut) {
+  const box_panels w = {g, row};
+  const int64_t element = type_bytes(row.type), wide = cut.eights * 8 * w.kinds;
+  first_box a = {};
+  a.taps_h = int32_t(w.y.taps), a.tap_step = int32_t(w.y.tap_step), a.line = int32_t(w.line);
+  a.line_units = int32_t(w.line_units), a.steps = int32_t(w.steps), a.together = int32_t(w.together);
+  a.high = int32_t(cut.high), a.eights = int32_t(cut.eights), a.strips = int32_t(up(cut.high * cut.eights, 8));
+  a.kinds = int32_t(w.kinds);
+  for (int64_t kind = 0; kind < w.kinds; ++kind) {
+    a.front[kind] = int32_t(w.front(kind));
+    a.kind_at[kind] = int32_t((w.before + kind * w.pixel - w.front(kind)) * element);
+  }
+  a.step_h = int32_t(w.y.in_step), a.pixel = int32_t(w.pixel * element);
+  const int64_t line_bytes = w.before * element + (wide - 1) * a.pixel + (w.line_units + 1) * 4;
+  const int64_t lines = (cut.high - 1) * w.y.in_step + (w.y.taps - 1) * w.y.tap_step + 1;
+  a.pitch = int32_t(up(line_bytes, 16) * 16);
+  a.box_bytes = int32_t(a.pitch * lines), a.stage_bytes = int32_t(up(a.box_bytes, 128) * 128);
+  a.box_x = int32_t(w.begin * element / 4), a.tile_x = int32_t(wide * a.pixel / 4);
+  a.box_y = int32_t(w.y.in_begin), a.tile_y = int32_t(cut.high * w.y.in_step);
+  a.tiles_h = int32_t(up(w.y.out_count, cut.high)), a.tiles_w = int32_t(up(w.x.out_count, wide));
+  a.tiles = int32_t(g.n) * a.tiles_h * a.tiles_w;
+  a.all_panels = int32_t(w.count), a.panels = int32_t(cut.panels), a.chunks = int32_t(up(w.count, cut.panels));
+  a.parts = int32_t(cut.parts), a.of_part = int32_t(up(cut.panels, cut.parts));
+  int64_t bytes = 1024;  // aligned to as much by the kernel
+  const auto take = [&](int64_t count, int64_t align = 16) {
+    const int64_t at = up(bytes - 1024, align) * align;
+    bytes = at + count + 1024;
+    return int32_t(at);
+  };
+  const int64_t groups = row.threads / 128;
+  a.weights_bytes = int32_t(cut.panels * w.panel_bytes());
+  take(a.weights_bytes);
+  a.channels_at = take(cut.panels * row.nr * 8);
+  a.units_at = take(w.kinds * w.steps * box_units * int64_t(sizeof(box_unit)));
+  a.eights_at = take(int64_t{a.strips} * 8 * int64_t(sizeof(box_eight)));
+  a.out_at =
+      take(groups * 4 * 4 * (w.halves ? box_f16_64::writer::warp_out::floats : box_f32_32::writer::warp_out::floats));
+  a.stages_at = take(groups * box_stages * a.stage_bytes, 128);
+  a.barriers_at = take(8 * (1 + groups * box_stages));
+  a.bytes = int32_t(std::min(bytes, most_counted));
+  return a;
+}
+
+// Words and lines of a box.
+int64_t box_words(const first_box& a) { return a.pitch / 4; }
+int64_t box_lines(const first_box& a) { return a.box_bytes / a.pitch; }
+bool fits(const first_box& a, const kernel& row) {
+  return a.bytes <= int32_t(row.shared_bytes) && box_words(a) <= most_box && box_lines(a) <= most_box;
+}
+
+refusal refuse(const full_problem& p, const kernel& row) {
+  if (const refusal r = refuse_short_sums(p)) return r;
+  const geometry& g = geometry_of(p);
+  if (g.groups != 1) return {QUERN_REASON_SHAPE, "groups", g.groups, 1};
+  if (g.c > most_channels) return {QUERN_REASON_SHAPE, "src.size[1]", g.c, most_channels};
+  if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
+  if (p.epilogue.residual && g.residual_block != 1)
+    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
+  if (extent(p.src) == 0 || extent(p.dst) == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
+  if (g.in[0] != 1 || g.out[0] != 1 || g.filter[0] != 1 || g.pad[0] != 0)
+    return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
+  if (g.filter[2] > 1 && g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
+  // Lines are of whole 16 bytes, and begin at them.
+  if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
+  if (g.c > 1 && g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
+  if (g.in[2] > 1 && g.src[4] != g.c) return {QUERN_REASON_SHAPE, "src.stride[4]", g.src[4], g.c};
+  const int64_t aligned = row.vector;
+  if (g.in[2] * g.c % aligned != 0)
+    return {QUERN_REASON_SHAPE, "elements of a line modulo 16 bytes", g.in[2] * g.c % aligned, 0};
+  const auto lies = [&](int64_t size, int64_t stride) {
+    return size == 1 || (stride > 0 && stride % aligned == 0 && stride < int64_t{1} << 36);
+  };
+  if (!lies(g.in[1], g.src[3])) return {QUERN_REASON_SHAPE, "src.stride[3] modulo 16 bytes", g.src[3] % aligned, 0};
+  if (!lies(g.n, g.src[0])) return {QUERN_REASON_SHAPE, "src.stride[0] modulo 16 bytes", g.src[0] % aligned, 0};
+  const double lines = double(g.in[1]) + double(g.pad[1]) + double(g.filter[1]) * double(g.dilation[1]);
+  const double columns = double(g.in[2]) + double(g.pad[2]) + double(g.filter[2]);
+  const double count =
+      std::max({double(g.n) * (double(g.out[1]) + 64) * (double(g.out[2]) + 512) * (double(g.k) / row.nr + 1),
+                (lines + 64 * double(g.stride[1])) * 64, (columns + 512 * double(g.stride[2])) * double(g.c) * 64,
+                lines * columns * 4, double(g.k) * double(g.filter[1]) * double(g.filter[2]) * 64});
+  if (count > double(most_counted))
+    return {QUERN_REASON_SHAPE, "outputs, weights or elements of a line", int64_t(std::min(count, 1e18)), most_counted};
+  const first_box least = boxes_of(g, row, box_cut{1, 1, 1, 1});
+  if (box_words(least) > most_box)
+    return {QUERN_REASON_SHAPE, "words of a line under eight outputs", box_words(least), most_box};
+  if (box_lines(least) > most_box) return {QUERN_REASON_SHAPE, "lines under a filter", box_lines(least), most_box};
+  if (!fits(least, row))
+    return {QUERN_REASON_SHAPE, "bytes of a panel's weights and a window", least.bytes, row.shared_bytes};
+  return {};
+}
+
+// Blocks of each chunk of panels: one block a multiprocessor.
+int64_t blocks_of(const first_box& a, const machine& m) {
+  return std::min(std::max<int64_t>(1, int64_t(m.gpu.multiprocessors) / a.chunks), int64_t{a.tiles} * a.parts);
+}
+
+double ns_of(const geometry& g, const first_box& a, const kernel& row, const machine& m) {
+  const bool halves = row.type != QUERN_F32;
+  const double groups = row.threads / 128, blocks = double(blocks_of(a, m)), n = row.nr;
+  const double items = double(a.tiles) * a.parts, rounds = ceil(items / (blocks * groups));
+  // Clocks of a strip and panel, which groups share a multiprocessor for; of an item (measured on an H200).
+  const double piece = halves ? 340 + 5 * n + a.steps * (25 + 0.7 * n) : 450 + 7.2 * n + a.steps * (41 + 1.6 * n);
+  const double pieces = double(a.strips) * a.kinds * a.of_part, active = std::min(groups, ceil(items / blocks));
+  const double clocks = rounds * (pieces * active * piece + 900);
+  const double bytes = tensor_bytes(g, row.type) + blocks * a.chunks * a.weights_bytes;
+  const double memory = bytes / (double(m.gpu.bandwidth) * 0.75e-9);
+  return 2500 + std::max(1000 * clocks / m.gpu.clock_mhz, memory);
+}
+
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t) {
+  const geometry& g = geometry_of(p);
+  const box_panels w = {g, row};
+  blocking b = {};
+  b.packed_bytes = uint64_t(w.bytes());
+  b.workers = 1;
+  double best = std::numeric_limits<double>::infinity();
+  const int64_t all = up(g.out[2], 8 * w.kinds);
+  for (int64_t panels = w.count, last = 0; panels != last; last = panels, panels = up(panels, 2))
+    for (const int64_t most : {32, 16, 12, 8, 6, 4, 3, 2, 1})
+      for (const int64_t high : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+        // Tiles of a line are of nearly the same width.
+        const int64_t eights = up(all, up(all, most));
+        if (high > 1 && high >= 2 * g.out[1]) break;
+        for (int64_t parts = panels, before = 0; parts != before; before = parts, parts = up(parts, 2)) {
+          const first_box a = boxes_of(g, row, box_cut{high, eights, panels, parts});
+          if (!fits(a, row)) break;
+          const double ns = ns_of(g, a, row, m);
+          if (ns >= best) continue;
+          best = ns;
+          b.word[0] = high, b.word[1] = eights, b.word[2] = panels, b.word[3] = parts;
+          b.word[4] = blocks_of(a, m);
+        }
+      }
+  return b;
+}
+
+first_box boxes_of(const geometry& g, const kernel& row, const blocking& b) {
+  return boxes_of(g, row, box_cut{b.word[0], b.word[1], b.word[2], b.word[3]});
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  const geometry& g = geometry_of(p);
+  const first_box a = boxes_of(g, row, b);
+  const double pixels = double(a.tiles) * a.strips * a.kinds * 64;
+  const double products = pixels * double(a.all_panels * row.nr) * double(a.steps * box_units);
+  return {ns_of(g, a, row, m), 2 * products * (row.type == QUERN_F32 ? 1 : 2)};
+}
+
+// As conv_first_layer's.
+double error_bound(const full_problem& p) {
+  const geometry& g = geometry_of(p);
+  const bool halves = p.src.type != QUERN_F32;
+  const double steps = double(g.filter[1]) * (double(g.filter[2]) * double(g.c) + 2) / (halves ? 16 : 8) + 4;
+  const double n = (halves ? 2 * steps + 4 : 3 * 4 + 12 * 2 + steps / 3 + 2) * 0x1p-24;
+  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
+void put(uint32_t* to, int64_t low, int64_t, float x) {
+  const tf32_pair two = split_tf32(x);
+  to[0] = bits_of(two.high), to[low] = bits_of(to_tf32(two.low));
+}
+void put(uint32_t* to, int64_t, int64_t e, uint16_t x) { memcpy(reinterpret_cast<char*>(to) + e % 2 * 2, &x, 2); }
+
+void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
+  const geometry& g = geometry_of(j.problem);
+  const box_panels w = {g, j.row};
+  const auto as = [&](auto element) {
+    using T = decltype(element);
+    pack_weights(g, first, count, static_cast<const T*>(weights),
+                 [&](int64_t, int64_t k, int64_t, const phase& ph, int64_t, int64_t tap, int64_t c, T x) {
+                   uint32_t* const panel = reinterpret_cast<uint32_t*>(payload + k / j.row.nr * w.panel_bytes());
+                   const int64_t r = tap / ph.w.taps;
+                   for (int64_t kind = 0; kind < w.kinds; ++kind) {
+                     uint32_t* const image = panel + kind * w.image_words();
+                     // Zeros beside the weights, and for channels that do not exist.
+                     const int64_t end = k == g.k - 1 ? up(g.k, j.row.nr) * j.row.nr : k + 1;
+                     for (int64_t i = k; i < end && tap + c == 0; ++i)
+                       for (int64_t unit = 0; unit < w.steps * box_units; ++unit)
+                         for (int64_t word = 0; word < w.words; ++word) image[w.word_of(i, unit) + word * w.low()] = 0;
+                     const int64_t e = tap % ph.w.taps * g.c + c + w.front(kind);
+                     put(image + w.word_of(k, r * w.line_units + e / w.of_unit), w.low(), e, x);
+                   }
+                 });
+  };
+  if (j.row.type == QUERN_F32) return as(float{});
+  as(uint16_t{});
+}
+
+quern_status map_lines(const launching& l, const geometry& g, quern_type type, first_box& a) {
+  const int64_t element = type_bytes(type), line = g.in[2] * g.c * element;
+  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? apart * element : line); };
+  const uint64_t size[] = {uint64_t(line / 4), uint64_t(g.in[1]), uint64_t(g.n)};
+  const uint64_t stride[] = {bytes(g.in[1], g.src[3]), bytes(g.n, g.src[0])};
+  const uint32_t box[] = {uint32_t(box_words(a)), uint32_t(box_lines(a)), 1};
+  return encode_tiled(l, &a.src, {cuda_map_f32, 3, l.args.src, size, stride, box, false});
+}
+
+quern_status launch(const job& j, const launching& l) {
+  const geometry& g = geometry_of(j.problem);
+  first_box a = boxes_of(g, j.row, j.blocks);
+  a.weights = l.packed;
+  a.out = output_of(j, g, phase_of(g, 0), l.args, j.row.vector);
+  if (a.out.even && a.out.dst_stride[4] < most_counted) a.apart = int32_t(a.out.dst_stride[4]);
+  if (const quern_status s = map_lines(l, g, j.row.type, a)) return s;
+  return launch_kernel(l, j.row, uint32_t(j.blocks.word[4] * a.chunks), &a);
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_first_box, .about = "1 to 4 input channels, lines of the image brought by the copy engine",
+                .drives = kind::first_box, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .launch = launch)

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+//
+// Convolution of few input channels for capability 9.0: first_layer.h's windows, read where the copy engine puts the
+// lines of an image, and multiplied by instructions of four warps, which take weights from shared memory themselves.
+//
+//   dst[pixel][k] = epilogue(sum over units u of image[pixel's place + u's place] * weights[u][k])
+//
+// The engine sees words of 32 bits, lines and images: a box is what is under a tile of outputs, and has zeros where
+// padding is.  It begins at a multiple of 16 bytes, some elements before the first window.  Pixels come in eights of a
+// line, any eight of which are the rows of an instruction; where windows are an odd number of 16-bit elements apart,
+// every other pixel has weights that are one element further on, and eights are of pixels of the same kind.
+//
+// Each group of four warps has tiles, and stages for their boxes, of its own: groups never wait for each other, and
+// what one multiplies hides what others load and write.
+#pragma once
+
+#include "cuda/chunks.h"
+#include "cuda/tf32.h"
+#include "cuda/tma.h"
+
+namespace quern {
+namespace {
+
+// By value in the kernel's parameters.  Places in shared memory and distances there are bytes.
+struct first_box {
+  tensor_map src;                            // words of a line, lines, images
+  int32_t taps_h, tap_step, line, front[2];  // lines of the filter; elements of one; what is before them in their words
+  int32_t line_units, steps,
+      together;  // units of a line; steps of eight units, a multiple of those multiplied together
+  // A tile: `high` lines of `eights`, strips of eight eights; kinds of pixels; the first ones' places in the box.
+  int32_t high, eights, strips, kinds, kind_at[2];
+  int32_t step_h, pixel, pitch, box_bytes, stage_bytes, box_x, tile_x, box_y, tile_y;  // x: words
+  int32_t tiles_h, tiles_w, tiles;
+  int32_t all_panels, panels, chunks, parts, of_part;  // of output channels: a block's; a tile's items have parts of it
+  int32_t apart;  // of pixels of dst, elements; 0: they lie otherwise, or too far apart
+  int32_t weights_bytes, channels_at, units_at, eights_at, out_at, stages_at, barriers_at, bytes;
+  const char* weights;  // [panel][kind][step][f32: high, low][column][8 words], columns swizzled
+  gpu_output out;
+};
+
+struct alignas(8) box_unit {
+  int32_t at;
+  uint32_t mask;
+};
+struct alignas(16) box_eight {
+  int32_t at, row, column, pixel;  // of the tile, by lines of dst; a row that no tile has: none
+};
+
+constexpr int box_units = 8, box_stages = 2;  // of a step; of a group
+
+// Word `unit` of a column, in columns of 32 bytes: halves of every other four columns change places.
+constexpr int64_t box_word(int64_t column, int64_t unit) {
+  return column * 8 + (unit / 4 ^ column / 4 % 2) * 4 + unit % 4;
+}
+
+template <class Element, int Groups, int Columns>
+struct box_tile {
+  using element = Element;
+  static constexpr bool halves = sizeof(Element) == 2;
+  static constexpr int groups = Groups, threads = 128 * Groups, columns = Columns;
+  static constexpr int most_together = halves ? 5 : 4;  // steps whose pixels are in registers
+  static constexpr int of_unit = 4 / int(sizeof(Element)), chunk = 16 / int(sizeof(Element));
+  static constexpr int sums = Columns / 2, step_bytes = Columns * 32 * (halves ? 1 : 2);
+  static constexpr int shared_bytes = 232448;
+  using writer = chunk_writer<Element, Columns>;
+
+  const first_box& a;
+  char* shared;
+  int32_t thread, first, panels;                // the block's panels
+  int32_t panel = 0, strip = 0, place[2] = {};  // where windows of pixels lane / 4 of both eights of a warp begin
+
+  QUERN_INLINE box_tile(const first_box& box, char* memory, int32_t block, int32_t index)
+      : a(box), shared(memory), thread(index), first(block % a.chunks * a.panels), panels(a.all_panels - first) {
+    if (panels > a.panels) panels = a.panels;
+  }
+
+  QUERN_INLINE int32_t lane() const { return thread & 31; }
+  QUERN_INLINE int32_t group() const { return thread >> 7; }
+  QUERN_INLINE box_unit* units() const { return reinterpret_cast<box_unit*>(shared + a.units_at); }
+  QUERN_INLINE box_eight* eights() const { return reinterpret_cast<box_eight*>(shared + a.eights_at); }
+  QUERN_INLINE int32_t stage(int32_t slot) const { return a.stages_at + (group() * box_stages + slot) * a.stage_bytes; }
+
+  // ---- What a block needs once
+
+  QUERN_INLINE void make_tables() const {
+    for (int32_t i = thread; i < a.kinds * a.steps * box_units; i += threads) {
+      const int32_t kind = i / (a.steps * box_units), unit = i - kind * a.steps * box_units;
+      const int32_t r = unit / a.line_units, j = unit - r * a.line_units, e = j * of_unit - a.front[kind];
+      // What is beside a window never meets even a weight of zero.
+      const auto counts = [&](int32_t at) { return at >= 0 && at < a.line; };
+      const uint32_t mask = halves ? (counts(e) ? 0xffffu : 0) | (counts(e + 1) ? 0xffff0000u : 0) : ~0u;
+      units()[i] = r < a.taps_h ? box_unit{r * a.tap_step * a.pitch + 4 * j, mask} : box_unit{0, halves ? 0 : ~0u};
+    }
+    for (int32_t i = thread; i < 8 * a.strips; i += threads) {
+      const int32_t row = i / a.eights, column = (i - row * a.eights) * 8 * a.kinds;
+      eights()[i] = row < a.high ? box_eight{row * a.step_h * a.pitch + column * a.pixel, row, column,
+                                             row * a.out.size[2] + column}
+                                 : box_eight{0, 1 << 30, 0, 0};
+    }
+  }
+  QUERN_INLINE void load_channels() const {
+    two_floats* const to = reinterpret_cast<two_floats*>(shared + a.channels_at);
+    for (int32_t i = thread; i < panels * Columns; i += threads) {
+      const int32_t channel = first * Columns + i;
+      const channel_f32 k = channel < a.out.k ? channel_of(a.out.epilogue, channel) : channel_f32{};
+      to[i] = {{k.factor, k.bias}};
+    }
+  }
+
+  // ---- Items of a group: a tile, and a part of the block's panels
+
+  QUERN_INLINE int32_t items() const { return a.tiles * a.parts; }
+  struct tile_place {
+    int32_t n, y, x, part;  // of its first output
+  };
+  QUERN_INLINE tile_place place_of(int32_t item) const {
+    const int32_t tile = item / a.parts, row = tile / a.tiles_w, n = row / a.tiles_h;
+    return {n, (row - n * a.tiles_h) * a.high, (tile - row * a.tiles_w) * a.eights * 8 * a.kinds,
+            item - tile * a.parts};
+  }
+  // request(words, lines, images): where its box begins.
+  template <class Request>
+  QUERN_INLINE void request(int32_t item, Request ask) const {
+    const int32_t tile = item / a.parts, row = tile / a.tiles_w, n = row / a.tiles_h;
+    ask(a.box_x + (tile - row * a.tiles_w) * a.tile_x, a.box_y + (row - n * a.tiles_h) * a.tile_y, n);
+  }
+
+  // ---- Products: eights 2 warp and 2 warp + 1 of a strip are rows 16 warp and behind of the group's 64
+
+  QUERN_INLINE const box_eight& eight(int i) const { return eights()[strip * 8 + (thread >> 5 & 3) * 2 + i]; }
+  QUERN_INLINE void find_windows(int32_t kind, int32_t slot) {
+    QUERN_UNROLL
+    for (int i = 0; i < 2; ++i)
+      place[i] = stage(slot) + a.kind_at[kind] + eight(i).at + (lane() >> 2) * (a.kinds * a.pixel);
+  }
+  // Units lane % 4 and that + 4 of a step.
+  QUERN_INLINE void load_units(box_unit (&u)[2], int32_t kind, int32_t step) const {
+    QUERN_UNROLL
+    for (int k = 0; k < 2; ++k) u[k] = units()[(kind * a.steps + step) * box_units + 4 * k + (lane() & 3)];
+  }
+  QUERN_INLINE void load_pixels(uint32_t (&x)[4], const box_unit (&u)[2]) const {
+    QUERN_UNROLL
+    for (int k = 0; k < 4; ++k) {
+      x[k] = *reinterpret_cast<const uint32_t*>(shared + (place[k % 2] + u[k / 2].at));
+      if (halves) x[k] &= u[k / 2].mask;
+    }
+  }
+  QUERN_INLINE int32_t weights_at(int32_t kind, int32_t step) const {
+    return ((panel * a.kinds + kind) * a.steps + step) * step_bytes;
+  }
+
+  // ---- The epilogue.  Sum 4 j + 2 i + e of a thread: pixel lane / 4 of eight i, column 8 j + lane % 4 * 2 + e
+
+  // Residuals, which first layers hardly ever have, are for the other way out: registers are few.
+  QUERN_INLINE bool whole_chunks() const {
+    return a.out.vector && a.apart && only_clamps(a.out.epilogue) && !a.out.residual;
+  }
+  // Whether a pixel of eight i is an output, the next one of its kind at a time.
+  QUERN_INLINE bool exists(const tile_place& t, const box_eight& of, int32_t pixel) const {
+    return of.row < a.out.size[1] - t.y && of.column + pixel < a.out.size[2] - t.x;
+  }
+  QUERN_INLINE int32_t first_output(const tile_place& t) const {
+    return (t.n * a.out.size[1] + t.y) * a.out.size[2] + t.x;
+  }
+  QUERN_INLINE writer out() const {
+    return {a.out, reinterpret_cast<const float*>(shared + a.channels_at) + 2 * panel * Columns,
+            (first + panel) * Columns, lane(),
+            reinterpret_cast<float*>(shared + a.out_at) + (thread >> 5) * writer::warp_out::floats};
+  }
+  QUERN_INLINE void write_chunks(const tile_place& t, int32_t kind, const float (&sum)[sums]) const {
+    const int32_t pixel = (lane() >> 2) * a.kinds + kind;
+    const int64_t base = int64_t{first_output(t)} * a.apart;
+    int64_t to[2];
+    QUERN_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const box_eight of = eight(i);
+      to[i] = exists(t, of, pixel) ? base + int64_t{of.pixel + pixel} * a.apart : -1;
+    }
+    out().template write<false>(to, to, [&](int j, int i, int e) { return sum[4 * j + 2 * i + e]; });
+  }
+  QUERN_INLINE void find_places(const tile_place& t, int32_t kind, int i) const {
+    const int32_t pixel = (lane() & 7) * a.kinds + kind;
+    const box_eight of = eight(i);
+    out().output().find_place(exists(t, of, pixel) ? first_output(t) + of.pixel + pixel : -1);
+  }
+};
+
+// Output channels of a panel.  f32 holds more in registers.
+using box_f16_64 = box_tile<f16, 4, 64>;
+using box_f16_32 = box_tile<f16, 4, 32>;
+using box_bf16_64 = box_tile<bf16, 4, 64>;
+using box_bf16_32 = box_tile<bf16, 4, 32>;
+using box_f32_64 = box_tile<float, 3, 64>;
+using box_f32_32 = box_tile<float, 3, 32>;
+
+}  // namespace
+}  // namespace quern
