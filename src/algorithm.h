@@ -46,7 +46,8 @@ struct execution {
 // Functions in a GPU's context: the row's, and algorithm.prepare.
 struct loaded_kernel {
   void *function, *prepare;
-  bool early;  // of the row, where its code is for capability 9.0
+  bool early;  // of the row, where its code is for capability 9.0 and the wish lets it
+  bool ahead;  // of that, packed weights too
 };
 
 struct launching {

@@ -55,7 +55,7 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, const quern
   if (const quern_status s = choose(p, w, o, error)) return s;
   loaded_kernel loaded = {};
   if (device)
-    if (const quern_status s = load_kernel(*device, *o.algorithm, *o.row, loaded, error)) return s;
+    if (const quern_status s = load_kernel(*device, *o.algorithm, *o.row, w.wish.overlap, loaded, error)) return s;
   memset(plan, 0, sizeof *plan);
   plan->size = sizeof *plan;
   plan->threads = o.blocks.workers;

@@ -142,8 +142,8 @@ quern_status launch_function(const launching& l, void* function, const cuda_laun
 
 }  // namespace
 
-quern_status load_kernel(const quern_device& device, const algorithm& a, const kernel& row, loaded_kernel& loaded,
-                         quern_error* error) {
+quern_status load_kernel(const quern_device& device, const algorithm& a, const kernel& row, int32_t overlap,
+                         loaded_kernel& loaded, quern_error* error) {
   const cuda_driver& driver = device.driver;
   const in_context inside(driver, device.context);
   if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", error);
@@ -165,10 +165,11 @@ quern_status load_kernel(const quern_device& device, const algorithm& a, const k
     return s;
   // Code for less has no instruction to wait for what precedes it.
   int version = 0;
-  if (row.early)
+  if (row.early && overlap != QUERN_OVERLAP_NONE)
     if (const int code = driver.function_attribute(&version, cuda_function_ptx_version, loaded.function))
       return driver_fails(driver, code, "cuFuncGetAttribute", error);
   loaded.early = version >= 90;
+  loaded.ahead = loaded.early && overlap == QUERN_OVERLAP_WEIGHTS;
   return QUERN_OK;
 }
 

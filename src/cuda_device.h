@@ -25,8 +25,10 @@ quern_status open_cuda(const cuda_driver&, void* context, quern_device*& out, qu
 // QUERN_INVALID for what is no open device.
 quern_status check_device(const quern_device*, quern_error*);
 
-// The functions of an algorithm with this row; loads its fat binary when it isn't yet.
-quern_status load_kernel(const quern_device&, const algorithm&, const kernel& row, loaded_kernel&, quern_error*);
+// The functions of an algorithm with this row, and whether they start early, by QUERN_OVERLAP_*; loads its fat binary
+// when it isn't yet.
+quern_status load_kernel(const quern_device&, const algorithm&, const kernel& row, int32_t overlap, loaded_kernel&,
+                         quern_error*);
 
 // A window over an image n h w c: where the first pixels of windows begin and end beside it, and their distance.
 struct im2col_map {

@@ -450,7 +450,7 @@ struct kernel {
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
   int16_t group = 0;           // channels in and out of a group, 0: any
-  int16_t lines = 0;           // of outputs that one call takes; tma: of a filter whose weights stay in shared memory
+  int16_t lines = 0;           // of outputs that one call takes; tma: most taps of a filter that stays in shared memory
   int16_t tile = 0;  // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
                      // group: blocks that registers let share a multiprocessor
 

@@ -199,6 +199,7 @@ struct way {
   bool small_caches = false;  // blocks are small, so that small problems have several
   const quern_device* device = nullptr;
   void* queue = nullptr;
+  int32_t overlap = QUERN_OVERLAP_WEIGHTS;
 };
 
 struct solution {
@@ -218,7 +219,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   };
   quern_wish wish = {};
   wish.size = sizeof wish;
-  wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads;
+  wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads, wish.overlap = how.overlap;
   quern_cpu cpu = {};
   cpu.size = sizeof cpu;
   if (quern_cpu_get(&cpu, &error)) return fails(error.text);

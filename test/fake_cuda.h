@@ -23,6 +23,7 @@
 #include "cuda/slices.h"
 #include "cuda/tma_f32.h"
 #include "cuda/tma_half.h"
+#include "cuda/tma_halo.h"
 #include "cuda/walk.h"
 #include "cuda_device.h"
 #include "registry.h"
@@ -37,6 +38,7 @@ struct fake_gpu {
   unsigned blocks = 0, threads = 0, shared_bytes = 0;
   int ptx_version = 90;  // that all code was compiled from
   bool early = false;    // whether the last launch may start before what precedes it has ended
+  bool ahead = false;    // and that of conv_tma requests its weights
 };
 
 inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on
@@ -235,18 +237,39 @@ void run_tma_tile(const tma_conv& a, int32_t tile) {
   }
 }
 
-// A box of a tensor of pixels by channels, as cuTensorMapEncodeTiled was told of it.
+// Boxes of a tensor, fastest axis first, as cuTensorMapEncodeTiled was told of them.
 struct fake_boxes {
-  char* dst;
-  uint64_t size[2], stride;
-  uint32_t box[2];
+  char* tensor;
+  uint64_t size[4], stride[3];
+  uint32_t box[4];
 
+  // move(in memory, NULL where there is nothing; in shared memory) for each element of the box at `first`.
+  template <class T, class Move>
+  void each(T* shared, const int32_t (&first)[4], Move move) const {
+    const uint32_t rows = box[1] * box[2] * box[3];
+    for (uint32_t i = 0; i < rows; ++i) {
+      const int64_t at[] = {first[1] + int64_t(i % box[1]), first[2] + int64_t(i / box[1] % box[2]),
+                            first[3] + int64_t(i / box[1] / box[2])};
+      bool inside = true;
+      char* line = tensor;
+      for (int k = 0; k < 3; ++k) {
+        inside = inside && at[k] >= 0 && at[k] < int64_t(size[k + 1]);
+        if (inside) line += at[k] * int64_t(stride[k]);
+      }
+      for (uint32_t j = 0; j < box[0]; ++j)
+        move(inside && first[0] + j < size[0] ? reinterpret_cast<T*>(line) + first[0] + j : nullptr,
+             shared[tma_swizzled<16 / sizeof(T)>(int32_t(i), int32_t(j))]);
+    }
+  }
   template <class T>
-  void store(const T* from, int32_t c, int32_t pixel) const {
-    for (int32_t i = 0; i < static_cast<int32_t>(box[1]); ++i)
-      for (int32_t j = 0; j < static_cast<int32_t>(box[0]); ++j)
-        if (c + j < int64_t(size[0]) && pixel + i < int64_t(size[1]))
-          reinterpret_cast<T*>(dst + (pixel + i) * int64_t(stride))[c + j] = from[tma_swizzled<16 / sizeof(T)>(i, j)];
+  void load(T* to, const int32_t (&first)[4]) const {
+    each(to, first, [](const T* from, T& x) { x = from ? *from : T{}; });
+  }
+  template <class T>
+  void store(T* from, const int32_t (&first)[4]) const {
+    each(from, first, [](T* to, const T& x) {
+      if (to) *to = x;
+    });
   }
 };
 static_assert(sizeof(fake_boxes) <= sizeof(tensor_map));
@@ -326,16 +349,16 @@ void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& th
             if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
           }
           const int k = 4 * (first / 8 + j) + 2 * i;
-          pair = residual ? t.template finished_pair<true>(t.of(i), sum_at(t, k), sum_at(t, k + 1), pair)
-                          : t.template finished_pair<false>(t.of(i), sum_at(t, k), sum_at(t, k + 1), pair);
+          pair = residual ? finished_pair<T, true>(a.out.epilogue, t.of(i), sum_at(t, k), sum_at(t, k + 1), pair)
+                          : finished_pair<T, false>(a.out.epilogue, t.of(i), sum_at(t, k), sum_at(t, k + 1), pair);
           for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
         }
     });
     all([&](const Tile& t) {
       if (!a.stores) return t.write_out(from + first, rows);
       if (t.thread % 128 == 0)
-        t.each_box(from + first, rows, [&](const char* box, int32_t channel, int32_t pixel) {
-          dst.store(reinterpret_cast<const T*>(box), channel, pixel);
+        t.each_box(from + first, rows, [&](char* box, int32_t channel, int32_t pixel) {
+          dst.store(reinterpret_cast<T*>(box), {channel, pixel, 0, 0});
         });
     });
   }
@@ -389,10 +412,90 @@ void run_half_tile(const tma_conv& a, int32_t tile) {
   for (int from = 0; from < Tile::bm; from += Tile::written) write_halves<Tile>(a, place, from, sum.data());
 }
 
+// A tile of tma_halo.h by the group of warps whose turn it is, in a stage with room for nothing else.
+template <class Tile>
+void run_halo_tile(const halo_conv& a, int32_t tile) {
+  using T = typename Tile::element;
+  const halo_place place = halo_place_of(a, tile);
+  std::vector<four_floats> memory(static_cast<size_t>(Tile::stage_bytes) / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  T* const x = reinterpret_cast<T*>(memory.data());
+  fake_boxes src, dst;
+  memcpy(&src, &a.src, sizeof src), memcpy(&dst, &a.dst, sizeof dst);
+  EXPECT_EQ(src.box[1] * src.box[2], unsigned(a.pitch * a.lines));
+  EXPECT_LE(a.pitch * a.lines * 128, Tile::stage_bytes);
+  src.load(x, {0, place.w + a.begin[1], place.h + a.begin[0], place.n});
+  std::vector<Tile> threads;
+  for (int i = 0; i < 128; ++i) threads.push_back({a, place, reinterpret_cast<char*>(x), i});
+  std::vector<float> sum(static_cast<size_t>(Tile::bn * Tile::bm));
+  const T* w = reinterpret_cast<const T*>(a.weights);
+  for (int32_t position = 0; position < Tile::bm; ++position) {
+    const int32_t row = threads[0].row_of(position), column = position - row * a.pitch;
+    EXPECT_EQ(row, position / a.pitch);
+    if (row >= a.rows || column >= a.columns) continue;
+    for (int32_t tap = 0; tap < a.taps[0] * a.taps[1]; ++tap) {
+      const int32_t from = position + tap / a.taps[1] * a.step[0] * a.pitch + tap % a.taps[1] * a.step[1];
+      EXPECT_LT(from, a.pitch * a.lines);
+      for (int32_t channel = 0; channel < a.out.k; ++channel)
+        for (int32_t c = 0; c < Tile::bk; ++c)
+          sum[channel * Tile::bm + position] +=
+              value(w[tap * Tile::tap_bytes / 2 + tma_swizzled<8>(channel, c)]) * value(x[tma_swizzled<8>(from, c)]);
+    }
+  }
+  const auto sum_of = [&](const Tile& t, int k) {
+    return sum[tma_row(t.thread, k / 2 % 2) * Tile::bm + 8 * (k / 4) + tma_column(t.thread, k % 2)];
+  };
+  const auto all = [&](auto f) {
+    for (const Tile& t : threads) f(t);
+  };
+  if (!threads[0].whole_chunks()) {
+    for (int i = 0; i < Tile::bm / 16; ++i) {
+      all([&](const Tile& t) { t.output().find_place(t.output_of(16 * i + t.thread % 16)); });
+      all([&](const Tile& t) {
+        float own[8];
+        for (int k = 0; k < 8; ++k) own[k] = sum_of(t, 8 * i + k);
+        t.stage_out(own);
+      });
+      all([&](const Tile& t) { t.finish(); });
+    }
+    return;
+  }
+  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  if (residual) all([](const Tile& t) { t.read_residual(); });
+  all([&](const Tile& t) {
+    for (int k = 0; k < Tile::bm / 2; k += 2) {
+      uint32_t pair = 0;
+      char* at[2];
+      for (int e = 0; e < 2; ++e) {
+        const int32_t row = t.staged_row(8 * (k / 4) + tma_column(t.thread, e));
+        EXPECT_LT(row, halo_room(Tile::bm));
+        at[e] = t.shared + Tile::staged(row, tma_row(t.thread, k / 2 % 2));
+        if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
+      }
+      const channel_f32 of = t.of(k / 2 % 2);
+      pair = residual ? finished_pair<T, true>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair)
+                      : finished_pair<T, false>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair);
+      for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
+    }
+  });
+  if (a.stores) return dst.store(x, {0, place.w, place.h, place.n});
+  all([](const Tile& t) { t.write_out(); });
+}
+
+template <class Tile>
+void run_halo(const kernel& row, const std::string& name, unsigned blocks, void** parameters) {
+  if ("tma_" + name + "_sm90a" != row.name) return;
+  const auto& a = *static_cast<const halo_conv*>(parameters[0]);
+  fake->ahead = a.ahead;
+  EXPECT_LE(int32_t(blocks), a.tiles);
+  for (int32_t tile = 0; tile < a.tiles; ++tile) run_halo_tile<Tile>(a, tile);
+}
+
 template <class Tile>
 void run_tma(const kernel& row, const char* name, unsigned blocks, void** parameters) {
   if (std::string("tma_") + name + "_sm90a" != row.name) return;
   const auto& a = *static_cast<const tma_conv*>(parameters[0]);
+  fake->ahead = a.ahead;
   const int32_t apart = int32_t(blocks) / Tile::cluster;
   for (int32_t block = 0; block < apart; ++block)
     for (int32_t tile = block; tile < a.tiles; tile += apart)
@@ -795,12 +898,14 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     run_tma<tma_half_96x128<T>>(row, (type + "_96x128").c_str(), blocks, parameters);
     run_tma<tma_half_256x64<T>>(row, (type + "_256x64").c_str(), blocks, parameters);
     run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
-    run_tma<tma_half_112x64<T>>(row, (type + "_112x64").c_str(), blocks, parameters);
     run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
     run_tma<tma_half_256x64_w3<T>>(row, (type + "_256x64_w3").c_str(), blocks, parameters);
     run_tma<tma_half_208x64_w3<T>>(row, (type + "_208x64_w3").c_str(), blocks, parameters);
-    run_tma<tma_half_256x64_3x3<T>>(row, (type + "_256x64_3x3").c_str(), blocks, parameters);
-    run_tma<tma_half_208x64_3x3<T>>(row, (type + "_208x64_3x3").c_str(), blocks, parameters);
+    run_tma<tma_half_176x64_w3<T>>(row, (type + "_176x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_128x64_w3<T>>(row, (type + "_128x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_96x64_w3<T>>(row, (type + "_96x64_w3").c_str(), blocks, parameters);
+    run_halo<tma_half_256x64_halo<T>>(row, type + "_256x64_halo", blocks, parameters);
+    run_halo<tma_half_208x64_halo<T>>(row, type + "_208x64_halo", blocks, parameters);
     run_tma<tma_half_192x128_k4<T>>(row, (type + "_192x128_k4").c_str(), blocks, parameters);
     run_tma<tma_half_128x128_k2<T>>(row, (type + "_128x128_k2").c_str(), blocks, parameters);
     run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);
@@ -938,21 +1043,23 @@ inline cuda_driver fake_driver() {
   };
   d.encode_tiled = [](void* map, int, uint32_t rank, void* tensor, const uint64_t* size, const uint64_t* stride,
                       const uint32_t* box, const uint32_t* step, int, int swizzle, int, int) {
-    char* const at = static_cast<char*>(tensor);
-    if (rank == 2) {
-      const fake_boxes m = {at, {size[0], size[1]}, stride[0], {box[0], box[1]}};
+    // Swizzled boxes are of elements of 16 bits, the others lines of words.
+    bool fits = reinterpret_cast<uintptr_t>(tensor) % 16 == 0 &&
+                (swizzle ? rank >= 2 && rank <= 4 && box[0] * 2 <= 128 : rank == 3 && box[0] * 4 % 16 == 0);
+    if (!fits) return 1;
+    if (swizzle) {
+      fake_boxes m = {static_cast<char*>(tensor), {1, 1, 1, 1}, {}, {1, 1, 1, 1}};
+      std::copy_n(size, rank, m.size), std::copy_n(stride, rank - 1, m.stride), std::copy_n(box, rank, m.box);
       memcpy(map, &m, sizeof m);
     } else {
-      const fake_lines m = {at, {size[0], size[1], size[2]}, {stride[0], stride[1]}, {box[0], box[1], box[2]}};
+      const fake_lines m = {
+          static_cast<char*>(tensor), {size[0], size[1], size[2]}, {stride[0], stride[1]}, {box[0], box[1], box[2]}};
       memcpy(map, &m, sizeof m);
     }
-    // Swizzled boxes are of 16-bit elements, the others of words.
-    bool fits = rank == (swizzle ? 2 : 3) && reinterpret_cast<uintptr_t>(tensor) % 16 == 0;
-    fits = fits && (swizzle ? box[0] * 2 <= 128 : box[0] * 4 % 16 == 0);
-    for (uint32_t i = 0; i < rank && fits; ++i)
-      fits = size[i] > 0 && size[i] <= uint64_t{1} << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
-    for (uint32_t i = 0; i + 1 < rank && fits; ++i)
-      fits = stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
+    for (uint32_t i = 0; i < rank; ++i)
+      fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
+    for (uint32_t i = 0; i + 1 < rank; ++i)
+      fits = fits && stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
     return fits ? 0 : 1;
   };
   d.launch = [](const cuda_launch* how, void* function, void** parameters, void** extra) {

@@ -285,6 +285,49 @@ TEST_F(Gpu, ErrorsOfE4m3) {
   }
 }
 
+// Layers one after the other, each the next one's input: to whatever degree they overlap, bits are the same.
+TEST_F(Gpu, ChainsOfLayers) {
+  const quern_problem p = completed(of_type(conv(QUERN_NHWC, 8, 64, 40, 64), QUERN_F16));
+  dice d(9);
+  const operands in(
+      p, edge::back, [&] { return d.uniform(-0.07f, 0.07f); }, [] { return 0.0f; });
+  const gpu_memory weights(*driver, in.weights.data(), in.weights.bytes());
+  for (const quern_candidate& c : usable(p)) {
+    std::vector<char> want;
+    for (int32_t overlap = QUERN_OVERLAP_NONE; overlap >= QUERN_OVERLAP_WEIGHTS; --overlap) {
+      quern_error error = {};
+      quern_wish wish = {};
+      wish.size = sizeof wish;
+      wish.algorithm = c.algorithm, wish.kernel = c.kernel, wish.overlap = overlap;
+      quern_plan plan;
+      ASSERT_EQ(quern_plan_make(&plan, device, &p, &wish, &error), QUERN_OK) << error.text;
+      guarded<char> packed(plan.packed_bytes, edge::back, QUERN_ALIGN);
+      if (plan.packed_bytes) {
+        ASSERT_EQ(quern_pack(&plan, in.weights.data(), packed.data(), packed.size(), nullptr, &error), QUERN_OK);
+      }
+      const gpu_memory blob(*driver, packed.data(), packed.size());
+      const std::vector<char> nothing(plan.workspace_bytes);
+      const gpu_memory workspace(*driver, nothing.data(), nothing.size());
+      const gpu_memory image[] = {{*driver, in.src.data(), in.src.bytes()}, {*driver, in.src.data(), in.src.bytes()}};
+      quern_exec exec = {};
+      exec.size = sizeof exec;
+      exec.queue = stream, exec.workspace = workspace.get(), exec.workspace_bytes = nothing.size();
+      for (int layer = 0; layer < 40; ++layer) {
+        quern_args args = {};
+        args.size = sizeof args;
+        args.src = image[layer % 2].get(), args.dst = image[1 - layer % 2].get();
+        args.weights = plan.packed_bytes ? blob.get() : weights.get();
+        ASSERT_EQ(quern_run(&plan, &args, &exec, &error), QUERN_OK) << error.text;
+      }
+      ASSERT_EQ(driver->wait(stream), 0);
+      std::vector<char> got(in.src.bytes());
+      image[0].copy_to(got.data());
+      if (want.empty()) want = got;
+      EXPECT_TRUE(got == want) << c.kernel << ", overlap " << overlap;
+    }
+  }
+}
+
 // Planning and running make the context current themselves.
 TEST_F(Gpu, NoContextIsCurrentWhileItRuns) {
   dice d(5);

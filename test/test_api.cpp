@@ -226,6 +226,9 @@ TEST(ApiPlan, RefusesHostileArguments) {
       {[](quern_wish& w) { w.deny = "conv_directconv_im2col"; }, QUERN_INVALID, "wish.deny"},
       {[](quern_wish& w) { w.repeat = -1; }, QUERN_INVALID, "wish.repeat"},
       {[](quern_wish& w) { w.repeat = QUERN_REPEAT_REF + 1; }, QUERN_INVALID, "wish.repeat"},
+      {[](quern_wish& w) { w.overlap = -1; }, QUERN_INVALID, "wish.overlap"},
+      {[](quern_wish& w) { w.overlap = QUERN_OVERLAP_NONE + 1; }, QUERN_INVALID, "wish.overlap"},
+      {[](quern_wish& w) { w.reserved = 1; }, QUERN_INVALID, "wish.reserved"},
       {[](quern_wish& w) { w.verbose = -2; }, QUERN_INVALID, "wish.verbose"},
       {[](quern_wish& w) { w.verbose = 3; }, QUERN_INVALID, "wish.verbose"},
       {[](quern_wish& w) {

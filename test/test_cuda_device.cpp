@@ -183,13 +183,13 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc mb32ic64ih56oc256oh56kh1", "implicit_f32_128x128_sm75", "conv_tma,conv_tensor"},
       {"nhwc mb1ic128ih28oc128oh28kh3ph1", "implicit_f32_64x64_sm75", "conv_tma,conv_tensor"},
       {"f16 nhwc mb16ic256ih56oc256oh56kh3ph1", "tma_f16_256x128_sm90a"},
-      {"f16 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_f16_208x64_3x3_sm90a"},
+      {"f16 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_f16_208x64_halo_sm90a"},
       {"f16 nhwc mb32ic128ih28oc128oh28kh3ph1", "tma_f16_192x128_sm90a"},
       {"bf16 nhwc mb32ic256ih14oc256oh14kh3ph1", "tma_bf16_96x128_sm90a"},
-      {"bf16 nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1", "tma_bf16_256x64_3x3_sm90a"},
-      {"f16 nhwc mb32ic64ih56oc256oh56kh1", "tma_f16_256x64_sm90a"},
-      {"f16 nhwc mb2ic320ih64oc320oh64kh3ph1", "tma_f16_192x128_sm90a"},
-      {"f16 nhwc mb2ic1280ih16oc1280oh16kh3ph1", "tma_f16_192x128_k4_sm90a"},
+      {"bf16 nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1", "tma_bf16_208x64_halo_sm90a"},
+      {"f16 nhwc mb32ic64ih56oc256oh56kh1", "tma_f16_256x128_sm90a"},
+      {"f16 nhwc mb2ic320ih64oc320oh64kh3ph1", "tma_f16_176x64_w3_sm90a"},
+      {"f16 nhwc mb2ic1280ih16oc1280oh16kh3ph1", "tma_f16_96x64_w3_sm90a"},
       {"f16 nhwc mb1ic256ih14oc256oh14kh3ph1", "tma_f16_64x64_k4_sm90a"},
       {"f16 nhwc mb1ic512ih7oc512oh7kh3ph1", "tma_f16_64x64_k8_sm90a"},
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_box_f32_64_sm90a"},
@@ -278,20 +278,33 @@ TEST_F(CudaDevice, RunsOnTheStreamAndCallsNothingElse) {
   EXPECT_EQ(gpu.launches, 3);
 }
 
-// Code of an earlier GPU has no instruction to wait for what precedes it.
+// Code of an earlier GPU has no instruction to wait for what precedes it, and a wish may be against it.
 TEST_F(CudaDevice, StartsEarlyWhatCanWait) {
-  const way how = on(open());
+  way how = on(open());
   const quern_problem p = completed(conv(QUERN_NHWC, 1, 3, 9, 8));
   dice d(1);
   const operands in = small_integers(p, edge::back, d);
   for (const int version : {90, 80}) {
     gpu.ptx_version = version;
-    for (const char* algorithm : {"conv_tma", "conv_first_layer", "conv_implicit"}) {
-      const solution got = solve(p, in, algorithm, nullptr, how);
-      ASSERT_EQ(got.failure, "");
-      EXPECT_EQ(gpu.early, version >= 90 && strcmp(algorithm, "conv_first_layer") == 0) << algorithm;
-    }
+    for (const char* algorithm : {"conv_tma", "conv_first_layer", "conv_implicit"})
+      for (how.overlap = QUERN_OVERLAP_WEIGHTS; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
+        const solution got = solve(p, in, algorithm, nullptr, how);
+        ASSERT_EQ(got.failure, "");
+        EXPECT_EQ(gpu.early,
+                  version >= 90 && strcmp(algorithm, "conv_first_layer") == 0 && how.overlap != QUERN_OVERLAP_NONE)
+            << algorithm;
+      }
   }
+  gpu.ptx_version = 90;
+  const quern_problem half = completed(of_type(conv(QUERN_NHWC, 1, 16, 9, 16), QUERN_F16));
+  const operands halves = small_integers(half, edge::back, d);
+  const solution want = solve(half, halves, "reference", nullptr);
+  for (const char* kernel : {"tma_f16_64x64_sm90a", "tma_f16_208x64_halo_sm90a"})
+    for (how.overlap = QUERN_OVERLAP_WEIGHTS; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
+      EXPECT_TRUE(agree(half, want, solve(half, halves, "conv_tma", kernel, how)));
+      EXPECT_EQ(gpu.early, how.overlap != QUERN_OVERLAP_NONE);
+      EXPECT_EQ(gpu.ahead, how.overlap == QUERN_OVERLAP_WEIGHTS);
+    }
 }
 
 TEST_F(CudaDevice, SeveralGpusEachWithItsKernels) {
@@ -617,17 +630,21 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
       {"nhwc ic4ih300iw9oc4oh284ow9kh257kw1ph100", "reach of the filter along h is 256, it takes 255"},
       {"nhwc ic4ih9iw9oc4oh271ow9kh1kw1ph131", "window.pad_begin[1] is 131, it takes 127"},
       {"f16 nhwc ic4ih9iw9oc4oh271ow9kh1kw1ph131", "window.pad_begin[1] is 131, it takes 127", "tma_f16_256x128", 1},
-      {"bf16 nhwc g2ic96ih8oc8oh8kh1", "src.size[1] / groups modulo 64 is 48, it takes 0", "tma_bf16", 17},
-      {"bf16 nhwc ic8ih8oc8oh8kh1", "src.type is bf16, it computes f16", "tma_f16", 17},
+      {"bf16 nhwc g2ic96ih8oc8oh8kh1", "src.size[1] / groups modulo 64 is 48, it takes 0", "tma_bf16", 19},
+      {"bf16 nhwc ic8ih8oc8oh8kh1", "src.type is bf16, it computes f16", "tma_f16", 19},
       {"f16 nhwc ic16ih8oc8oh4kh3sh2ph1", "window.stride[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
       {"f16 nhwc ic16ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
       // Without outputs, but not without weights.
       {"conv_transposed bf16 nhwc:nchw ic129ih9iw5oc2oh7ow0kh1kw11ph1pw5", "window.filter[2] is 11, it takes 3",
        "tma_bf16_208x64_w3_", 1},
-      {"f16 nhwc ic16ih8oc65oh8kh3ph1", "dst.size[1] is 65, it takes 64", "tma_f16_256x64_3x3_", 1},
-      {"f16 nhwc ic72ih8oc8oh8kh3ph1", "src.size[1] is 72, it takes 64", "tma_f16_256x64_3x3_", 1},
-      {"f16 nhwc ic16ih8oc8oh8kh5kw3ph2pw1", "window.filter[1] is 5, it takes 3", "tma_f16_208x64_3x3_", 1},
-      {"f16 nhwc g2ic128ih8oc8oh8kh3ph1", "groups is 2, it takes 1", "tma_f16_208x64_3x3_", 1},
+      {"f16 nhwc ic16ih8oc65oh8kh3ph1", "dst.size[1] is 65, it takes 64", "tma_f16_256x64_halo", 1},
+      {"f16 nhwc ic72ih8oc8oh8kh3ph1", "src.size[1] is 72, it takes 64", "tma_f16_256x64_halo", 1},
+      {"f16 nhwc ic16ih8oc8oh8kh5kw3ph2pw1", "taps is 15, it takes 9", "tma_f16_208x64_halo", 1},
+      {"f16 nhwc g2ic128ih8oc8oh8kh3ph1", "groups is 2, it takes 1", "tma_f16_208x64_halo", 1},
+      {"f16 nhwc ic16ih8oc8oh4kh3sh2ph1", "window.stride[1] is 2, it takes 1", "tma_f16_208x64_halo", 1},
+      {"f16 nhwc ic16ih900iw8oc8oh492ow8kh9kw1dh50", "reach of the filter is 408, it takes 96", "tma_f16_208x64_halo",
+       1},
+      {"conv_transposed f16 nhwc ic16ih8oc8oh15kh1sh2", "taps is 0, it takes 1", "tma_f16_256x64_halo", 1},
       {"f16 nhwc ic16ih8oc8oh8kh5ph2", "window.filter[2] is 5, it takes 3", "tma_f16_208x64_w3_", 1},
   };
   for (const auto& c : cases) expect_refusals(device, c.line, c.sentence, c.kernel, c.kernels);

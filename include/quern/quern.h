@@ -444,6 +444,16 @@ enum {
   QUERN_REPEAT_REF = 4     /* ... and equals the reference                                          */
 };
 
+/* What of a GPU's run may begin while the kernel before it on the stream still runs (programmatic dependent launch),
+ * where the kernel that is chosen can do so.  All that it writes, and all that it reads but packed weights, waits until
+ * everything before it has ended, whatever this says. */
+enum {
+  QUERN_OVERLAP_WEIGHTS = 0, /* blocks get ready and request packed weights, which are taken for constants: they may be
+                                copied to the GPU at any time, but not be written by that very kernel */
+  QUERN_OVERLAP_START = 1,   /* blocks get ready                                                    */
+  QUERN_OVERLAP_NONE = 2     /* nothing: kernels are launched as any others                         */
+};
+
 /* What the caller insists on.  A wish that nothing meets is refused, never bent.  NULL: no wishes. */
 typedef struct quern_wish {
   uint32_t         size;      /* sizeof(quern_wish)                                                 */
@@ -470,6 +480,8 @@ typedef struct quern_wish {
                              stale, it is as if it were not there                                   */
   size_t      tuning_bytes;
   const char* allow;      /* only what has one of these names or properties, as in deny; NULL: any  */
+  int32_t     overlap;    /* QUERN_OVERLAP_*                                                        */
+  uint32_t    reserved;   /* 0                                                                      */
 } quern_wish;
 
 enum {

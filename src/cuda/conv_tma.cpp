@@ -13,6 +13,7 @@
 #include "cuda/drive.h"
 #include "cuda/pixels_last.h"
 #include "cuda/tma_f32.h"
+#include "cuda/tma_halo.h"
 #include "problem.h"
 #include "weights.h"
 
@@ -67,6 +68,30 @@ axis line_of(const phase& ph, const kernel& row) {
   return w;
 }
 
+// How the outputs of an image are cut into tiles of a kernel of tma_halo.h.
+struct halo_cut {
+  int64_t rows, columns, lines, pitch;  // as of halo_conv; no rows: nothing fits
+  int64_t down, across;                 // tiles
+};
+
+// Boxes have 256 pixels a side at most.  As few waves of tiles as there can be, and of those the fewest tiles.
+halo_cut cut_of(const phase& ph, const kernel& row, int64_t images, int64_t multiprocessors) {
+  const int64_t more_h = (ph.h.taps - 1) * ph.h.tap_step, more_w = (ph.w.taps - 1) * ph.w.tap_step;
+  const int64_t h = ph.h.out_count, w = ph.w.out_count;
+  halo_cut best = {};
+  int64_t least = INT64_MAX, least_waves = INT64_MAX;
+  for (int64_t columns = std::min<int64_t>(w, row.mr); columns > 0; --columns) {
+    halo_cut c = {};
+    c.across = up(w, columns), c.columns = columns = up(w, c.across), c.pitch = columns + more_w;
+    c.rows = std::min({(row.mr - columns) / c.pitch + 1, halo_room(row.mr) / c.pitch - more_h, 256 - more_h, h});
+    if (c.pitch > 256 || c.rows <= 0) continue;
+    c.down = up(h, c.rows), c.rows = up(h, c.down), c.lines = c.rows + more_h;
+    const int64_t tiles = images * c.down * c.across, waves = up(tiles, multiprocessors);
+    if (waves < least_waves || (waves == least_waves && tiles < least)) best = c, least = tiles, least_waves = waves;
+  }
+  return best;
+}
+
 // Whether the engine can read src where it lies.
 bool readable(const geometry& g, quern_type type) {
   const auto in_rows = [&](int64_t size, int64_t stride) {
@@ -118,14 +143,19 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (p.epilogue.residual && g.residual_block != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
   if (extent(p.src) == 0 || g.k == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
-  // A chunk must not reach into the next group.
   const int64_t chunk = chunk_of(row.type);
+  // A chunk must not reach into the next group.
   if (g.groups > 1 && g.c % chunk != 0)
     return {QUERN_REASON_SHAPE,
             chunk == 128  ? "src.size[1] / groups modulo 128"
             : chunk == 64 ? "src.size[1] / groups modulo 64"
                           : "src.size[1] / groups modulo 32",
             g.c % chunk, 0};
+  if (row.lines) {
+    if (g.groups != 1) return {QUERN_REASON_SHAPE, "groups", g.groups, 1};
+    if (g.k > row.nr) return {QUERN_REASON_SHAPE, "dst.size[1]", g.k, row.nr};
+    if (g.c > chunk) return {QUERN_REASON_SHAPE, "src.size[1]", g.c, chunk};
+  }
   if (g.phases() > most_launches) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), most_launches};
   if (const refusal r = g.refuse_phases()) return r;
   for (int64_t f = 0; f < g.phases(); ++f) {
@@ -136,15 +166,21 @@ refusal refuse(const full_problem& p, const kernel& row) {
       if (ph.w.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", ph.w.tap_step, 1};
       if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
     }
-    if (row.lines) {
-      if (g.groups != 1) return {QUERN_REASON_SHAPE, "groups", g.groups, 1};
-      if (g.k > row.nr) return {QUERN_REASON_SHAPE, "dst.size[1]", g.k, row.nr};
-      if (g.c > chunk) return {QUERN_REASON_SHAPE, "src.size[1]", g.c, chunk};
-      if (ph.h.taps > row.lines) return {QUERN_REASON_SHAPE, "window.filter[1]", ph.h.taps, row.lines};
+    if (row.lines && ph.taps() > row.lines) return {QUERN_REASON_SHAPE, "taps", ph.taps(), row.lines};
+    if (ph.outputs() == 0 || ph.taps() == 0) {
+      if (row.lines && ph.outputs() > 0) return {QUERN_REASON_SHAPE, "taps", 0, 1};
+      continue;
     }
-    if (ph.outputs() == 0 || ph.taps() == 0) continue;
     if (g.in[0] != 1 || ph.d.out_count != 1 || ph.d.taps != 1 || ph.d.in_begin != 0)
       return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
+    if (row.lines) {
+      if (ph.h.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[1]", ph.h.in_step, 1};
+      if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
+      const int64_t reach = std::max((ph.h.taps - 1) * ph.h.tap_step, (ph.w.taps - 1) * ph.w.tap_step);
+      if (cut_of(ph, row, 1, 1).rows == 0)
+        return {QUERN_REASON_SHAPE, "reach of the filter", reach, halo_room(row.mr) - row.mr};
+      continue;
+    }
     if (const refusal r = refuse_axis(ph.h, h)) return r;
     if (const refusal r = refuse_axis(line_of(ph, row), w)) return r;
   }
@@ -186,15 +222,21 @@ tile_clocks clocks_f32(const kernel& row) {
 // beside each other share.  Sets of groups hide half of what is not multiplying; a cluster passes sums around.
 tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double pixels = row.mr, taps = std::max<double>(row.taps, 1), blocks = row.cluster;
-  const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.33;
-  const double weights = row.lines ? 0 : row.nr / (pixel_tiles > 1 ? 1.2 : 1);
+  const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.38;
+  const double weights = row.nr / (pixel_tiles > 1 ? 1.2 : 1);
   const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + weights;
-  const double rest = 390 + 21 * pixels / blocks;
-  return {std::max(row.lines ? 0.95 * products : products, 76 / taps + 128 * rows / 49),
+  const double rest = 390 + 19 * pixels / blocks;
+  return {std::max(products, 76 / taps + 128 * rows / 49),
           blocks > 1     ? rest + 2200 + 0.5 * pixels * row.nr * (1 - 1 / blocks)
-          : row.nr == 64 ? 0.48 * rest
+          : row.nr == 64 ? 0.56 * rest
                          : rest,
           2900, 400};
+}
+
+// Of a tile: its products, or what its group does to write it out while another multiplies, whichever is more.
+double clocks_halo(const kernel& row, double taps) {
+  const double products = taps * 4 * (row.mr / 2) * 1.4, box = 128 * double(halo_room(row.mr)) / 40;
+  return std::max({products, box, (products + 15.0 * row.mr + 700) / 2}) + 100;
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
@@ -207,6 +249,14 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   double ns = !v.copied ? 0 : 2500 + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
+    if (row.lines) {
+      const halo_cut cut = ph.outputs() ? cut_of(ph, row, g.n, m.gpu.multiprocessors) : halo_cut{};
+      const double tiles = double(g.n * cut.down * cut.across), taps = double(ph.taps());
+      const double clocks = ceil(tiles / m.gpu.multiprocessors) * clocks_halo(row, taps) + 2900 + 19 * row.mr;
+      ns += 400 + 1000 * clocks / m.gpu.clock_mhz;
+      flops += 2 * tiles * row.mr * row.nr * taps * chunk;
+      continue;
+    }
     const int64_t pixel_tiles = up(g.n * ph.d.out_count * ph.h.out_count * line_of(ph, row).out_count, row.mr);
     const tile_clocks tile =
         row.type == QUERN_F32 ? clocks_f32(row) : clocks_half(row, double(pixel_tiles), double(panels));
@@ -297,24 +347,34 @@ int map_type(quern_type type) {
                               : cuda_map_bytes;
 }
 
+// The image that the engine walks over, as its maps are told of it.
+struct mapped_image {
+  const void* src;
+  uint64_t size[4], stride[3];  // c w h n; bytes
+};
+
+mapped_image image_of(const launching& l, quern_type type, const view& v) {
+  const geometry& g = v.g;
+  const int64_t element = type_bytes(type);
+  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? element * apart : 16); };
+  const int64_t line = v.columns * v.pixel, image = g.in[1] * line;
+  const bool there = !v.copied;
+  return {there ? l.args.src : l.workspace,
+          {uint64_t(g.c * g.groups), uint64_t(g.in[2]), uint64_t(g.in[1]), uint64_t(g.n)},
+          {bytes(g.in[2], there ? g.src[4] : v.pixel), bytes(g.in[1], there ? g.src[3] : line),
+           bytes(g.n, there ? g.src[0] : image)}};
+}
+
 // A box as wide and high as the first pixels of all windows: the engine turns to the next row where it ends.
 quern_status map_pixels(const launching& l, const kernel& row, const view& v, const phase& ph, tensor_map& map) {
-  const geometry& g = v.g;
+  const mapped_image from = image_of(l, row.type, v);
   const int rows = row.mr + (row.taps ? 8 : 0);
   const auto last = [](const axis& a) { return int(a.in_begin + (a.out_count - 1) * a.in_step - (a.in_size - 1)); };
-  const uint64_t size[] = {uint64_t(g.c * g.groups), uint64_t(g.in[2]), uint64_t(g.in[1]), uint64_t(g.n)};
-  const int64_t element = type_bytes(row.type);
-  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? element * apart : 16); };
-  const bool there = !v.copied;
-  const int64_t line = v.columns * v.pixel, image = g.in[1] * line;
-  const uint64_t stride[] = {bytes(g.in[2], there ? g.src[4] : v.pixel), bytes(g.in[1], there ? g.src[3] : line),
-                             bytes(g.n, there ? g.src[0] : image)};
   const int lower[] = {int(ph.w.in_begin), int(ph.h.in_begin)}, upper[] = {last(line_of(ph, row)), last(ph.h)};
   const uint32_t step[] = {1, uint32_t(ph.w.in_step), uint32_t(ph.h.in_step), 1};
   const uint32_t channels = uint32_t(chunk_of(row.type));
-  return encode_im2col(l, &map,
-                       {map_type(row.type), there ? l.args.src : l.workspace, size, stride, lower, upper, channels,
-                        uint32_t(rows), step});
+  return encode_im2col(
+      l, &map, {map_type(row.type), from.src, from.size, from.stride, lower, upper, channels, uint32_t(rows), step});
 }
 
 // Whether boxes of dst can be stored: pixels at the same distance, channels of a group in whole boxes.
@@ -350,6 +410,41 @@ quern_status copy_pixels(const launching& l, const geometry& g, quern_type type,
   return launch_prepare(l, uint32_t(blocks), pixels_last_threads, &c);
 }
 
+// One phase by a kernel of tma_halo.h.
+quern_status launch_halo(const job& j, const launching& l, const view& v, const phase& ph, const char* weights) {
+  const kernel& row = j.row;
+  const geometry& g = v.g;
+  const int64_t multiprocessors = std::max<int64_t>(l.device.gpu.multiprocessors, 1);
+  const halo_cut cut = cut_of(ph, row, g.n, multiprocessors);
+  halo_conv a = {};
+  a.begin[0] = int32_t(ph.h.in_begin), a.begin[1] = int32_t(ph.w.in_begin);
+  a.taps[0] = int32_t(ph.h.taps), a.taps[1] = int32_t(ph.w.taps);
+  a.step[0] = int32_t(ph.h.tap_step), a.step[1] = int32_t(ph.w.tap_step);
+  a.rows = int32_t(cut.rows), a.columns = int32_t(cut.columns), a.lines = int32_t(cut.lines);
+  a.pitch = int32_t(cut.pitch), a.line_of = halo_line_of(a.pitch);
+  a.of_image = int32_t(cut.down * cut.across), a.across = int32_t(cut.across), a.tiles = int32_t(g.n) * a.of_image;
+  a.weights = weights, a.ahead = l.loaded.ahead;
+  a.out = output_of(j, g, ph, l.args, 8);
+  const mapped_image from = image_of(l, row.type, v);
+  const uint32_t pixels[] = {64, uint32_t(cut.pitch), uint32_t(cut.lines), 1};
+  if (const quern_status s = encode_tiled(l, &a.src, {map_type(row.type), 4, from.src, from.size, from.stride, pixels}))
+    return s;
+  const int64_t* const stride = a.out.dst_stride;
+  const uint64_t size[] = {uint64_t(g.k), uint64_t(ph.w.out_count), uint64_t(ph.h.out_count), uint64_t(g.n)};
+  uint64_t apart[3];
+  a.stores = a.out.vector;
+  for (int i = 0; i < 3; ++i) {
+    const int64_t step = size[i + 1] > 1 ? stride[i == 2 ? 0 : 4 - i] : 8;
+    a.stores = a.stores && step > 0 && step < int64_t{1} << 38;
+    apart[i] = uint64_t(step * type_bytes(row.type));
+  }
+  const uint32_t outputs[] = {64, uint32_t(cut.columns), uint32_t(cut.rows), 1};
+  if (a.stores)
+    if (const quern_status s = encode_tiled(l, &a.dst, {map_type(row.type), 4, a.out.dst, size, apart, outputs}))
+      return s;
+  return launch_kernel(l, row, uint32_t(std::min<int64_t>(a.tiles, multiprocessors)), &a);
+}
+
 quern_status launch(const job& j, const launching& l) {
   const kernel& row = j.row;
   const geometry& whole = geometry_of(j.problem);
@@ -359,6 +454,7 @@ quern_status launch(const job& j, const launching& l) {
     if (const quern_status s = copy_pixels(l, whole, row.type, v)) return s;
   const tma_panels t = {g, row};
   tma_conv a = {};
+  a.ahead = l.loaded.ahead;
   a.c = int32_t(g.c), a.chunks = int32_t(t.chunks);
   a.channel_tiles = int32_t(t.panels);
   a.weights_group = t.bytes(t.phase(1, 0));
@@ -366,11 +462,16 @@ quern_status launch(const job& j, const launching& l) {
   for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
     const phase ph = phase_of(g, f);
     if (ph.outputs() == 0) continue;
+    const char* const weights = l.packed + t.bytes(t.phase(0, before));
+    if (row.lines) {
+      if (const quern_status s = launch_halo(j, l, v, ph, weights)) return s;
+      continue;
+    }
     a.h = axis_of(ph.h), a.w = axis_of(ph.w);
     a.columns = int32_t(line_of(ph, row).out_count);
     if (row.taps) a.w.taps = 1;
     a.blocks = int32_t(ph.taps() / std::max<int64_t>(row.taps, 1) * t.chunks);
-    a.weights = l.packed + t.bytes(t.phase(0, before));
+    a.weights = weights;
     a.out = output_of(j, g, ph, l.args, row.type == QUERN_F32 ? 4 : 16 / type_bytes(j.problem.dst.type));
     a.pixel_tiles = int32_t(up(int64_t{a.out.pixels} / ph.w.out_count * a.columns, row.mr));
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);

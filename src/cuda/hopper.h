@@ -54,6 +54,14 @@ __device__ __forceinline__ void copy_box(uint32_t to, const tensor_map& map, uin
       "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(n)
       : "memory");
 }
+__device__ __forceinline__ void copy_box(uint32_t to, const tensor_map& map, uint32_t bar, int32_t c, int32_t w,
+                                         int32_t h, int32_t n) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3,%4,%5,%6}], "
+      "[%2];" ::"r"(to),
+      "l"(&map), "r"(bar), "r"(c), "r"(w), "r"(h), "r"(n)
+      : "memory");
+}
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(bar)
@@ -66,6 +74,11 @@ __device__ __forceinline__ void publish_to_engine() { asm volatile("fence.proxy.
 __device__ __forceinline__ void store_box(const tensor_map& map, uint32_t from, int32_t c, int32_t pixel) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2,%3}], [%1];" ::"l"(&map), "r"(from),
                "r"(c), "r"(pixel)
+               : "memory");
+}
+__device__ __forceinline__ void store_box(const tensor_map& map, uint32_t from, int32_t w, int32_t h, int32_t n) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2,%3,%4,%5}], [%1];" ::"l"(&map),
+               "r"(from), "r"(0), "r"(w), "r"(h), "r"(n)
                : "memory");
 }
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -149,9 +162,8 @@ __device__ __forceinline__ uint64_t narrow_matrix_in_shared(uint32_t address) {
   ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define QUERN_OPERANDS_32A "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define QUERN_OPERANDS_32 QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define QUERN_OPERANDS_64                                            \
-  "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
-  "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define QUERN_OPERANDS_64A "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define QUERN_OPERANDS_64 QUERN_OPERANDS_64A ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define QUERN_OPERANDS_96                                                   \
   "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110," \
   "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
@@ -211,10 +223,10 @@ struct matrix_half;
                     QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D64("+f", d, 64), "%128", "%129", "%130", ", 1, 1, 0, 0")  \
   QUERN_MATRIX_HALF(type, float, 96, 48, "k16.f32." #type "." #type, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A,          \
                     QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 32), "%48", "%49", "%50", ", 1, 1, 0, 0")     \
-  QUERN_MATRIX_HALF(type, float, 112, 56, "k16.f32." #type "." #type,                                                  \
-                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A ",%48,%49,%50,%51,%52,%53,%54,%55",                        \
-                    QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 32) QUERN_COMMA QUERN_D8("+f", d, 48), "%56", \
-                    "%57", "%58", ", 1, 1, 0, 0")                                                                      \
+  QUERN_MATRIX_HALF(type, float, 176, 88, "k16.f32." #type "." #type,                                                  \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64A ",%80,%81,%82,%83,%84,%85,%86,%87",  \
+                    QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 64) QUERN_COMMA QUERN_D8("+f", d, 80), "%88", \
+                    "%89", "%90", ", 1, 1, 0, 0")                                                                      \
   QUERN_MATRIX_HALF(type, float, 208, 104, "k16.f32." #type "." #type,                                                 \
                     QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64                                       \
                                      ",%96,%97,%98,%99,%100,%101,%102,%103",                                           \

@@ -95,8 +95,9 @@ inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w
   const double compute = clocks * (rounds < 1 ? 1 : rounds < 4 ? ceil(rounds) : rounds + 0.5);
   // Inputs that neighbours share come from L2, at twice the rate of memory.
   const double halo = double(a.columns) / double(word[0] * row.nr * row.step) * lines / double(word[3] * row.step);
-  const double bytes = tensor_bytes(g, row.type), again = double(g.n * a.inputs) * double(g.in[1] * g.in[2]) *
-                                                          double(type_bytes(row.type)) * std::max(0.0, halo - 1) / 2;
+  const double bytes = tensor_bytes(g, row.type, row.type), again = double(g.n * a.inputs) * double(g.in[1] * g.in[2]) *
+                                                                    double(type_bytes(row.type)) *
+                                                                    std::max(0.0, halo - 1) / 2;
   const double memory = (bytes + again) / (double(m.gpu.bandwidth) * 0.8e-9);
   return 2000 + std::max(1000 * compute / std::max(1u, m.gpu.clock_mhz), memory);
 }

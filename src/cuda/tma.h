@@ -34,6 +34,7 @@ struct tma_conv {
   int64_t weights_group;  // bytes
   gpu_output out;
   bool stores;  // the engine writes dst, by a map of [pixel][channel]
+  bool ahead;   // weights are requested before what precedes the kernel has ended
   tensor_map dst;
 };
 
@@ -116,6 +117,15 @@ QUERN_INLINE int32_t tma_column(int32_t thread, int32_t e) { return thread % 4 *
 QUERN_INLINE int32_t tma_packed_row(int32_t channel) { return channel / 16 * 16 + channel % 16 / 2 + channel % 2 * 8; }
 QUERN_INLINE int32_t tma_paired_channel(int32_t thread, int32_t i) {
   return thread % 128 / 32 * 16 + thread % 32 / 4 * 2 + i;
+}
+
+// Two sums of 16-bit elements, of a channel, where nothing but clamps is left.
+template <class Element, bool Residual>
+QUERN_INLINE uint32_t finished_pair(const epilogue_f32& e, const channel_f32& k, float first, float second,
+                                    uint32_t residual) {
+  const Element r[] = {{static_cast<uint16_t>(residual)}, {static_cast<uint16_t>(residual >> 16)}};
+  return rounded_pair<Element>(finished_narrow<Residual>(e, k, first, value(r[0])),
+                               finished_narrow<Residual>(e, k, second, value(r[1])));
 }
 
 }  // namespace

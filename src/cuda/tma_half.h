@@ -20,30 +20,31 @@
 namespace quern {
 namespace {
 
-template <class Element, int Pixels, int Channels, int Stages, int Taps = 1, int Cluster = 1, int Lines = 0>
+template <class Element, int Pixels, int Channels, int Stages, int Taps = 1, int Cluster = 1>
 struct tma_tile_half {
   using element = Element;
+  using parameters = tma_conv;
   static constexpr int bm = Pixels, bn = Channels, bk = 128 / int(sizeof(Element)), stages = Stages, taps = Taps;
   // Blocks of a cluster sum a part of the stages each, and finish a part of the pixels.
   static constexpr int cluster = Cluster;
-  // So many lines of a filter stay in shared memory, where they are all that there is of it.
-  static constexpr int lines = Lines;
+  static constexpr int lines = 0;
   static constexpr int groups = bn / 64, sets = cluster > 1 ? 1 : 2 / groups;  // of four warps; a set has a tile
   static constexpr int multiplying = 128 * groups * sets, threads = multiplying + 128;  // the last group requests
   static constexpr int fetched = bm + (taps > 1 ? 8 : 0);  // pixels of a stage, a multiple of eight
   static constexpr bool early = true;
   static constexpr int tap_bytes = bn * 128;
   static constexpr int pixel_bytes = fetched * 128, weight_bytes = taps * tap_bytes;
-  static constexpr int stage_bytes = pixel_bytes + (lines ? 0 : weight_bytes);
-  static constexpr int stages_bytes = stages * stage_bytes + lines * weight_bytes;
-  // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage, one of weights.
+  static constexpr int stage_bytes = pixel_bytes + weight_bytes, stages_bytes = stages * stage_bytes;
+  // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage.
   using warp_out = output_warp<Element, 16, 16 + 4, 16>;
-  // A group has two parts of its pixels on their way out.
-  static constexpr int written = tma_written(bm, cluster), box = tma_box(written), part_rows = 64 / box * box;
-  static constexpr int part_bytes = part_rows * 128, out_bytes = 2 * part_bytes < 8192 ? 8192 : 2 * part_bytes;
+  // A group has a part of its pixels on their way out.
+  static constexpr int written = tma_written(bm, cluster), box = tma_box(written);
+  static constexpr int part_rows = written < 128 ? written : 128 / box * box;
+  static constexpr int out_bytes = part_rows < 64 ? 8192 : part_rows * 128;
   static_assert(4 * warp_out::floats * 4 <= out_bytes, "any layout and activation");
-  static constexpr int shared_bytes = 1024 + stages_bytes + groups * sets * out_bytes + stages * 16 + 16;
+  static constexpr int shared_bytes = 1024 + stages_bytes + groups * sets * out_bytes + stages * 16;
   static_assert(shared_bytes <= 232448);
+  static_assert(bm % written == 0, "boxes end where the tile does");
   static_assert(cluster == 1 || bm * bn * 4 <= stages_bytes, "sums lie where stages were");
 
   // ---- The epilogue.  Sums are those of a thread: 4 j + 2 i + e is of channel tma_row(thread, i) of its group's, and
@@ -86,13 +87,6 @@ struct tma_tile_half {
   QUERN_INLINE channel_f32 of(int32_t i) const {
     const int32_t at = channel() + channel_of_row(thread, i);
     return at < a.out.k ? channel_of(a.out.epilogue, place.group * a.out.k + at) : channel_f32{};
-  }
-  template <bool Residual>
-  QUERN_INLINE uint32_t finished_pair(const channel_f32& k, float first, float second, uint32_t residual) const {
-    const epilogue_f32& e = a.out.epilogue;
-    const Element r[] = {{static_cast<uint16_t>(residual)}, {static_cast<uint16_t>(residual >> 16)}};
-    return rounded_pair<Element>(finished_narrow<Residual>(e, k, first, value(r[0])),
-                                 finished_narrow<Residual>(e, k, second, value(r[1])));
   }
 
   // Of elements of 8 bits: the thread's pairs of channels, of `Rows` pixels from First of its sums on, to where they
@@ -161,7 +155,7 @@ struct tma_tile_half {
   QUERN_INLINE void finish() const { output().finish(place.group, channel() + thread % 128 / 32 * 16); }
 };
 
-// Names: w3 takes three taps along w at once, 3x3 keeps their weights, k4 is a cluster of four blocks.
+// Names: w3 takes three taps along w at once, k4 is a cluster of four blocks.
 template <class Element>
 using tma_half_256x128 = tma_tile_half<Element, 256, 128, 4>;
 template <class Element>
@@ -177,17 +171,17 @@ using tma_half_256x64 = tma_tile_half<Element, 256, 64, 4>;
 template <class Element>
 using tma_half_128x64 = tma_tile_half<Element, 128, 64, 8>;
 template <class Element>
-using tma_half_112x64 = tma_tile_half<Element, 112, 64, 8>;
-template <class Element>
 using tma_half_64x64 = tma_tile_half<Element, 64, 64, 10>;
 template <class Element>
 using tma_half_256x64_w3 = tma_tile_half<Element, 256, 64, 3, 3>;
 template <class Element>
 using tma_half_208x64_w3 = tma_tile_half<Element, 208, 64, 3, 3>;
 template <class Element>
-using tma_half_256x64_3x3 = tma_tile_half<Element, 256, 64, 3, 3, 1, 3>;
+using tma_half_176x64_w3 = tma_tile_half<Element, 176, 64, 4, 3>;
 template <class Element>
-using tma_half_208x64_3x3 = tma_tile_half<Element, 208, 64, 4, 3, 1, 3>;
+using tma_half_128x64_w3 = tma_tile_half<Element, 128, 64, 4, 3>;
+template <class Element>
+using tma_half_96x64_w3 = tma_tile_half<Element, 96, 64, 5, 3>;
 template <class Element>
 using tma_half_192x128_k4 = tma_tile_half<Element, 192, 128, 4, 1, 4>;
 template <class Element>

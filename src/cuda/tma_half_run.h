@@ -25,26 +25,35 @@ template <class Tile>
 __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32_t full, uint32_t empty) {
   const uint32_t weights_at = base + Tile::stages * Tile::pixel_bytes;
   const tma_share share = share_of<Tile>(a);
-  int stage = 0;
+  int stage = 0, ahead = 0;
   uint32_t turn = 0;
-  if constexpr (Tile::lines > 0) {
-    const uint32_t held = full + Tile::stages * 16;
-    arrive_expecting(held, a.blocks * Tile::weight_bytes);
-    for (int32_t i = 0; i < a.blocks; ++i)
-      copy_bytes(weights_at + i * Tile::weight_bytes, a.weights + i * Tile::weight_bytes, Tile::weight_bytes, held);
+  const auto weights_of = [&](const tma_place& place) {
+    return a.weights + place.group * a.weights_group +
+           (int64_t{place.panel} * a.blocks + share.first) * Tile::weight_bytes;
+  };
+  const auto request_weights = [&](int to, const char* weights) {
+    arrive_expecting(full + 8 * to, Tile::stage_bytes);
+    copy_bytes(weights_at + to * Tile::weight_bytes, weights, Tile::weight_bytes, full + 8 * to);
+  };
+  if (a.ahead) {
+    const char* const weights = weights_of(tma_place_of(a, first_tile<Tile>(), Tile::bm, Tile::bn));
+    for (; ahead < Tile::stages && ahead < share.last - share.first; ++ahead)
+      request_weights(ahead, weights + ahead * Tile::weight_bytes);
   }
+  wait_for_previous();
   for (int32_t tile = first_tile<Tile>(); tile < a.tiles; tile += gridDim.x) {
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
     tma_walk walk(a, place);
     if constexpr (Tile::cluster > 1) walk.skip(share.first, Tile::bk);
-    const char* weights = a.weights + place.group * a.weights_group +
-                          (int64_t{place.panel} * a.blocks + share.first) * Tile::weight_bytes;
+    const char* weights = weights_of(place);
     for (int32_t i = share.first; i < share.last; ++i) {
-      wait(empty + 8 * stage, turn ^ 1);
-      arrive_expecting(full + 8 * stage, Tile::stage_bytes);
+      if (ahead > 0) {
+        --ahead;
+      } else {
+        wait(empty + 8 * stage, turn ^ 1);
+        request_weights(stage, weights);
+      }
       copy_pixels(base + stage * Tile::pixel_bytes, a.src, full + 8 * stage, walk.now);
-      if constexpr (Tile::lines == 0)
-        copy_bytes(weights_at + stage * Tile::weight_bytes, weights, Tile::weight_bytes, full + 8 * stage);
       walk.advance(Tile::bk), weights += Tile::weight_bytes;
       if (++stage == Tile::stages) stage = 0, turn ^= 1;
     }
@@ -68,28 +77,25 @@ __device__ __forceinline__ void give_turn(int set) { asm volatile("bar.arrive %0
 // Pixels of the tile from `from` on, whose sums these are, a part after the other: sums must be named by constants.
 template <class Tile, bool Residual, int First = 0>
 __device__ __forceinline__ void write_parts(Tile t, int group, int from, const float (&sum)[Tile::written / 2],
-                                            const channel_f32 (&of)[2], int& part) {
+                                            const channel_f32 (&of)[2]) {
   constexpr int rows = Tile::written - First < Tile::part_rows ? Tile::written - First : Tile::part_rows;
   const int lane = t.thread % 32;
   const bool speaks = t.thread % 128 == 0;
-  const Tile here = {t.a, t.place, t.shared + part * Tile::part_bytes, t.thread};
-  part ^= 1;
-  if (t.a.stores) {
-    if (speaks) store_wait<1>();
-    meet(group);
-  }
-  if (Residual) here.read_residual(from + First, rows), meet(group);
+  // The part before this one has left.
+  if (t.a.stores && speaks) store_wait<0>();
+  meet(group);
+  if (Residual) t.read_residual(from + First, rows), meet(group);
 #pragma unroll
   for (int j = 0; j < rows / 8; j += 2) {
     // Four matrices of 8 x 8, of which a thread of eight names a row.
     char* const row =
-        here.shared + Tile::staged(8 * j + lane / 16 * 8 + lane % 8, t.thread % 128 / 32 * 16 + lane / 8 % 2 * 8);
+        t.shared + Tile::staged(8 * j + lane / 16 * 8 + lane % 8, t.thread % 128 / 32 * 16 + lane / 8 % 2 * 8);
     uint32_t r[4] = {}, y[4];
     if (Residual) load_matrices_turned(r, row);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int two = 4 * (First / 8 + j + k / 2) + 2 * (k % 2);
-      y[k] = t.template finished_pair<Residual>(of[k % 2], sum[two], sum[two + 1], r[k]);
+      y[k] = finished_pair<typename Tile::element, Residual>(t.a.out.epilogue, of[k % 2], sum[two], sum[two + 1], r[k]);
     }
     if (Residual) __syncwarp();
     store_matrices_turned(row, y);
@@ -97,42 +103,40 @@ __device__ __forceinline__ void write_parts(Tile t, int group, int from, const f
   if (t.a.stores) publish_to_engine();
   meet(group);
   if (!t.a.stores) {
-    here.write_out(from + First, rows);
+    t.write_out(from + First, rows);
   } else if (speaks) {
-    here.each_box(from + First, rows, [&](const char* box, int32_t channel, int32_t pixel) {
+    t.each_box(from + First, rows, [&](const char* box, int32_t channel, int32_t pixel) {
       store_box(t.a.dst, shared_address(box), channel, pixel);
     });
     store_commit();
   }
-  if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of, part);
+  if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of);
 }
 
 // The same of elements of 8 bits, whose channels lie in pairs.
 template <class Tile, bool Residual, int First = 0, class Number>
 __device__ __forceinline__ void write_pairs(Tile t, int group, int from, const Number (&sum)[Tile::written / 2],
-                                            const channel_f32 (&of)[2], int& part) {
+                                            const channel_f32 (&of)[2]) {
   constexpr int rows = Tile::written - First < Tile::part_rows ? Tile::written - First : Tile::part_rows;
-  const Tile here = {t.a, t.place, t.shared + part * Tile::part_bytes, t.thread};
-  part ^= 1;
-  if (Residual) here.read_residual(from + First, rows), meet(group);
-  here.template stage_pairs<Residual, First, rows>(sum, of);
   meet(group);
-  here.write_out(from + First, rows);
-  if constexpr (First + rows < Tile::written) write_pairs<Tile, Residual, First + rows>(t, group, from, sum, of, part);
+  if (Residual) t.read_residual(from + First, rows), meet(group);
+  t.template stage_pairs<Residual, First, rows>(sum, of);
+  meet(group);
+  t.write_out(from + First, rows);
+  if constexpr (First + rows < Tile::written) write_pairs<Tile, Residual, First + rows>(t, group, from, sum, of);
 }
 
 template <class Tile, class Number>
 __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const Number (&sum)[Tile::written / 2],
-                                           int& part) {
+                                           const channel_f32 (&of)[2]) {
   if (t.whole_chunks()) {
-    const channel_f32 of[] = {t.of(0), t.of(1)};
     const bool residual = t.a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
     if constexpr (sizeof(typename Tile::element) == 1) {
-      return residual ? write_pairs<Tile, true>(t, group, from, sum, of, part)
-                      : write_pairs<Tile, false>(t, group, from, sum, of, part);
+      return residual ? write_pairs<Tile, true>(t, group, from, sum, of)
+                      : write_pairs<Tile, false>(t, group, from, sum, of);
     } else {
-      return residual ? write_parts<Tile, true>(t, group, from, sum, of, part)
-                      : write_parts<Tile, false>(t, group, from, sum, of, part);
+      return residual ? write_parts<Tile, true>(t, group, from, sum, of)
+                      : write_parts<Tile, false>(t, group, from, sum, of);
     }
   }
   // One copy of the activations; sums must be named by constants.
@@ -184,13 +188,12 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
   const uint32_t weights_at = base + Tile::stages * Tile::pixel_bytes + thread / 128 * 64 * 128;
   char* const parts = shared + Tile::stages_bytes + group * Tile::out_bytes;
   const tma_share share = share_of<Tile>(a);
-  int stage = 0, part = 0;
+  int stage = 0;
   uint32_t turn = 0;
   const auto skip = [&](int stages) {
     stage += stages;
     turn ^= stage / Tile::stages & 1, stage %= Tile::stages;
   };
-  if (Tile::lines > 0) wait(full + Tile::stages * 16, 0);
   if (Tile::sets > 1) {
     skip(set * a.blocks);
     if (set == 1) give_turn(0);
@@ -199,6 +202,11 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
   using number = sum_type<element>;
   constexpr bool few_bits = std::is_same_v<element, e4m3>;
   for (int32_t tile = first_tile<Tile>() + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
+    const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+    const Tile t = {a, place, parts, thread};
+    // What channels bring; in 8 bits registers are short.
+    channel_f32 of[2];
+    if constexpr (sizeof(element) > 1) of[0] = t.of(0), of[1] = t.of(1);
     number sum[Tile::bm / 2];
     if (few_bits || share.first == share.last) {
 #pragma unroll
@@ -208,7 +216,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     if (Tile::sets > 1) wait_turn(set);
     for (int32_t i = share.first; i < share.last; ++i) {
       wait(full + 8 * stage, turn);
-      const uint64_t weights = matrix_in_shared(weights_at + (Tile::lines ? i : stage) * Tile::weight_bytes);
+      const uint64_t weights = matrix_in_shared(weights_at + stage * Tile::weight_bytes);
       const uint64_t pixels = matrix_in_shared(base + stage * Tile::pixel_bytes);
       const auto multiply_stage = [&](number(&to)[Tile::bm / 2], bool add) {
         keep(to);
@@ -242,16 +250,15 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     matrix_wait<0>();
     keep(sum);
     if (before >= 0 && thread % 32 == 0) arrive(empty + 8 * before);
-    const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
-    const Tile t = {a, place, parts, thread};
+    if constexpr (sizeof(element) == 1) of[0] = t.of(0), of[1] = t.of(1);
     if constexpr (Tile::cluster == 1) {
-      write_tile<Tile>(t, group, 0, sum, part);
+      write_tile<Tile>(t, group, 0, sum, of);
     } else {
       const int rank = cluster_rank();
       meet_all<Tile>();  // nobody reads stages any more
       float whole[Tile::written / 2];
       sum_up<Tile>(base, rank, sum, whole);
-      if (rank * Tile::written < Tile::bm) write_tile<Tile>(t, group, rank * Tile::written, whole, part);
+      if (rank * Tile::written < Tile::bm) write_tile<Tile>(t, group, rank * Tile::written, whole, of);
     }
     if (Tile::sets > 1) skip((Tile::sets - 1) * a.blocks);
   }
@@ -263,22 +270,21 @@ __device__ __forceinline__ void run(const tma_conv& a) {
   extern __shared__ __align__(1024) char memory[];
   char* const shared = memory + (-shared_address(memory) & 1023);
   const uint32_t base = shared_address(shared);
-  const uint32_t full = base + Tile::shared_bytes - 1024 - Tile::stages * 16 - 16, empty = full + Tile::stages * 8;
+  const uint32_t full = base + Tile::shared_bytes - 1024 - Tile::stages * 16, empty = full + Tile::stages * 8;
   if (threadIdx.x == 0) {
     prefetch(a.src), prefetch(a.dst);
     for (int i = 0; i < Tile::stages; ++i) init_barrier(full + 8 * i, 1), init_barrier(empty + 8 * i, 4 * Tile::groups);
-    if (Tile::lines > 0) init_barrier(full + Tile::stages * 16, 1);
     publish_barriers();
   }
   __syncthreads();
   let_next_start();
-  wait_for_previous();
   if (threadIdx.x >= Tile::multiplying) {
     if constexpr (Tile::multiplying == 256) fewer_registers<40>();
     if (threadIdx.x == Tile::multiplying) request<Tile>(a, base, full, empty);
     if constexpr (Tile::cluster > 1) __syncwarp(), cluster_meet();
   } else {
     if constexpr (Tile::multiplying == 256) more_registers<232>();
+    wait_for_previous();
     multiply<Tile>(a, shared, base, full, empty);
   }
   // Nobody leaves whose sums may still be read.
