@@ -3,10 +3,14 @@
 # CUDA kernels, compiled ahead by nvcc into one fat binary a file, which the host's half of the same file
 # embeds.  Nothing of CUDA's is linked.
 
-set(QUERN_CUDA "AUTO" CACHE STRING "CUDA kernels: AUTO (when there is an nvcc), ON or OFF")
-set_property(CACHE QUERN_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(QUERN_CUDA "AUTO" CACHE STRING "CUDA kernels: AUTO (when there is an nvcc), ON, OFF, or HOST: without machine code, \
+for tests that run them on the CPU")
+set_property(CACHE QUERN_CUDA PROPERTY STRINGS AUTO ON OFF HOST)
 set(QUERN_CUDA_TOOLKIT "") # 1000 * major + 10 * minor of nvcc; empty: no CUDA kernels
-if(QUERN_CUDA AND NOT (QUERN_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
+if(QUERN_CUDA STREQUAL "HOST")
+  set(QUERN_CUDA_TOOLKIT 12080)
+  message(STATUS "CUDA kernels: for tests on the CPU alone, no GPU will take them")
+elseif(QUERN_CUDA AND NOT (QUERN_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
   find_program(QUERN_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
   mark_as_advanced(QUERN_NVCC)
   set(found "there is none")
@@ -49,11 +53,15 @@ function(quern_cuda_kernel file src folder flags)
   if(QUERN_WERROR)
     list(APPEND warnings -Werror=all-warnings)
   endif()
-  # No contraction, as on the CPU.
-  add_custom_command(OUTPUT "${image}"
-    COMMAND "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
-      ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
-    DEPENDS "${file}" DEPFILE "${image}.d" COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
+  if(QUERN_CUDA STREQUAL "HOST")
+    file(CONFIGURE OUTPUT "${image}" CONTENT "no machine code (QUERN_CUDA=HOST)\n") # which a driver refuses
+  else()
+    # No contraction, as on the CPU.
+    add_custom_command(OUTPUT "${image}"
+      COMMAND "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
+        ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
+      DEPENDS "${file}" DEPFILE "${image}.d" COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
+  endif()
   set_source_files_properties("${file}" PROPERTIES LANGUAGE CXX OBJECT_DEPENDS "${image}"
     COMPILE_OPTIONS "-x;c++" COMPILE_DEFINITIONS "${QUERN_PREFIX_UPPER}_IMAGE_FILE=\"${image}\"")
 endfunction()

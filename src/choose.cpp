@@ -368,7 +368,7 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   if (w.repeat < QUERN_REPEAT_RUN || w.repeat > QUERN_REPEAT_REF)
     return fail(error, QUERN_INVALID, "wish.repeat", w.repeat, QUERN_REPEAT_REF, "wish.repeat is %d, must be 0 to %d",
                 w.repeat, QUERN_REPEAT_REF);
-  if (w.overlap < QUERN_OVERLAP_WEIGHTS || w.overlap > QUERN_OVERLAP_NONE)
+  if (w.overlap < QUERN_OVERLAP_START || w.overlap > QUERN_OVERLAP_NONE)
     return fail(error, QUERN_INVALID, "wish.overlap", w.overlap, QUERN_OVERLAP_NONE,
                 "wish.overlap is %d, must be 0 to %d", w.overlap, QUERN_OVERLAP_NONE);
   if (w.reserved)

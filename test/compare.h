@@ -199,7 +199,7 @@ struct way {
   bool small_caches = false;  // blocks are small, so that small problems have several
   const quern_device* device = nullptr;
   void* queue = nullptr;
-  int32_t overlap = QUERN_OVERLAP_WEIGHTS;
+  int32_t overlap = QUERN_OVERLAP_START;
 };
 
 struct solution {

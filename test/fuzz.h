@@ -157,6 +157,7 @@ inline quern_problem random_few_channels(dice& d) {
       s.begin[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
       s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
     }
+    if (s.c <= 4 && d.one_in(2)) s.image[2] = 8 * d.from(1, 3);  // lines that the copy engine takes
     quern_problem p = problem_of(s, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC);
     p.weights.layout = d.of(layouts);
     set_epilogue(p, static_cast<int>(d.from(0, 419)));

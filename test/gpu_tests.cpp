@@ -294,7 +294,7 @@ TEST_F(Gpu, ChainsOfLayers) {
   const gpu_memory weights(*driver, in.weights.data(), in.weights.bytes());
   for (const quern_candidate& c : usable(p)) {
     std::vector<char> want;
-    for (int32_t overlap = QUERN_OVERLAP_NONE; overlap >= QUERN_OVERLAP_WEIGHTS; --overlap) {
+    for (int32_t overlap = QUERN_OVERLAP_NONE; overlap >= QUERN_OVERLAP_START; --overlap) {
       quern_error error = {};
       quern_wish wish = {};
       wish.size = sizeof wish;

@@ -287,7 +287,7 @@ TEST_F(CudaDevice, StartsEarlyWhatCanWait) {
   for (const int version : {90, 80}) {
     gpu.ptx_version = version;
     for (const char* algorithm : {"conv_tma", "conv_first_layer", "conv_implicit"})
-      for (how.overlap = QUERN_OVERLAP_WEIGHTS; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
+      for (how.overlap = QUERN_OVERLAP_START; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
         const solution got = solve(p, in, algorithm, nullptr, how);
         ASSERT_EQ(got.failure, "");
         EXPECT_EQ(gpu.early,
@@ -300,7 +300,7 @@ TEST_F(CudaDevice, StartsEarlyWhatCanWait) {
   const operands halves = small_integers(half, edge::back, d);
   const solution want = solve(half, halves, "reference", nullptr);
   for (const char* kernel : {"tma_f16_64x64_sm90a", "tma_f16_208x64_halo_sm90a"})
-    for (how.overlap = QUERN_OVERLAP_WEIGHTS; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
+    for (how.overlap = QUERN_OVERLAP_START; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
       EXPECT_TRUE(agree(half, want, solve(half, halves, "conv_tma", kernel, how)));
       EXPECT_EQ(gpu.early, how.overlap != QUERN_OVERLAP_NONE);
       EXPECT_EQ(gpu.ahead, how.overlap == QUERN_OVERLAP_WEIGHTS);

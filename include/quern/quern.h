@@ -448,9 +448,9 @@ enum {
  * where the kernel that is chosen can do so.  All that it writes, and all that it reads but packed weights, waits until
  * everything before it has ended, whatever this says. */
 enum {
-  QUERN_OVERLAP_WEIGHTS = 0, /* blocks get ready and request packed weights, which are taken for constants: they may be
-                                copied to the GPU at any time, but not be written by that very kernel */
-  QUERN_OVERLAP_START = 1,   /* blocks get ready                                                    */
+  QUERN_OVERLAP_START = 0,   /* blocks get ready                                                    */
+  QUERN_OVERLAP_WEIGHTS = 1, /* and request packed weights, which are taken for constants: they may be copied to the
+                                GPU at any time, but not be written by that very kernel             */
   QUERN_OVERLAP_NONE = 2     /* nothing: kernels are launched as any others                         */
 };
 

@@ -159,7 +159,7 @@ double ns_of(const geometry& g, const first_box& a, const kernel& row, const mac
   const double piece = halves ? 340 + 5 * n + a.steps * (25 + 0.7 * n) : 450 + 7.2 * n + a.steps * (41 + 1.6 * n);
   const double pieces = double(a.strips) * a.kinds * a.of_part, active = std::min(groups, ceil(items / blocks));
   const double clocks = rounds * (pieces * active * piece + 900);
-  const double bytes = tensor_bytes(g, row.type) + blocks * a.chunks * a.weights_bytes;
+  const double bytes = tensor_bytes(g, row.type, row.type) + blocks * a.chunks * a.weights_bytes;
   const double memory = bytes / (double(m.gpu.bandwidth) * 0.75e-9);
   return 2500 + std::max(1000 * clocks / m.gpu.clock_mhz, memory);
 }

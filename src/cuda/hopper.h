@@ -186,11 +186,11 @@ __device__ __forceinline__ uint32_t in_register(float x) { return __float_as_uin
                      "l"(b), "r"(int{add}));                                                                         \
     }                                                                                                                \
   };
-#define QUERN_MATRICES_BY_REGISTERS(type, shape, turned)                                                              \
-  QUERN_MATRIX_BY_REGISTERS(type, 32, shape, 16, QUERN_OPERANDS_0A, QUERN_D16("+f", d, 0), "%16,%17,%18,%19", "%20", "%21", \
-                            turned)                                                                                   \
-  QUERN_MATRIX_BY_REGISTERS(type, 64, shape, 32, QUERN_OPERANDS_0, QUERN_D32("+f", d, 0), "%32,%33,%34,%35", "%36", "%37",  \
-                            turned)
+#define QUERN_MATRICES_BY_REGISTERS(type, shape, turned)                                                             \
+  QUERN_MATRIX_BY_REGISTERS(type, 32, shape, 16, QUERN_OPERANDS_0A, QUERN_D16("+f", d, 0), "%16,%17,%18,%19", "%20", \
+                            "%21", turned)                                                                           \
+  QUERN_MATRIX_BY_REGISTERS(type, 64, shape, 32, QUERN_OPERANDS_0, QUERN_D32("+f", d, 0), "%32,%33,%34,%35", "%36",  \
+                            "%37", turned)
 QUERN_MATRICES_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 0")
 QUERN_MATRICES_BY_REGISTERS(bf16, "k16.f32.bf16.bf16", ", 0")
 QUERN_MATRICES_BY_REGISTERS(float, "k8.f32.tf32.tf32", "")

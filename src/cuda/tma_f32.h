@@ -21,7 +21,8 @@ QUERN_INLINE int32_t tma_f32_column(int32_t c) { return c % 8 / 2 * 8 + c / 8 + 
 template <int Groups, int Channels, int Stages>
 struct tma_tile_f32 {
   using element = float;
-  static constexpr int groups = Groups, bm = 64 * Groups, bn = Channels, bk = 32, stages = Stages, taps = 1, lines = 0, cluster = 1;
+  static constexpr int groups = Groups, bm = 64 * Groups, bn = Channels, bk = 32, stages = Stages, taps = 1, lines = 0,
+                       cluster = 1;
   static constexpr bool early = false;
   static constexpr int threads = 128 * (Groups + 1);  // the last group's first thread requests
   static constexpr int pixel_floats = bm * bk, weight_floats = 2 * bn * bk;
