@@ -1043,12 +1043,11 @@ inline cuda_driver fake_driver() {
   };
   d.encode_tiled = [](void* map, int, uint32_t rank, void* tensor, const uint64_t* size, const uint64_t* stride,
                       const uint32_t* box, const uint32_t* step, int, int swizzle, int, int) {
-    // Lines of words are not swizzled, and have three axes; other boxes are of elements of 16 bits.
-    const bool lines = rank == 3 && !swizzle;
+    // Swizzled boxes are of elements of 16 bits, the others lines of words.
     bool fits = reinterpret_cast<uintptr_t>(tensor) % 16 == 0 &&
-                (lines ? box[0] * 4 % 16 == 0 : rank >= 2 && rank <= 4 && box[0] * 2 <= 128);
+                (swizzle ? rank >= 2 && rank <= 4 && box[0] * 2 <= 128 : rank == 3 && box[0] * 4 % 16 == 0);
     if (!fits) return 1;
-    if (!lines) {
+    if (swizzle) {
       fake_boxes m = {static_cast<char*>(tensor), {1, 1, 1, 1}, {}, {1, 1, 1, 1}};
       std::copy_n(size, rank, m.size), std::copy_n(stride, rank - 1, m.stride), std::copy_n(box, rank, m.box);
       memcpy(map, &m, sizeof m);

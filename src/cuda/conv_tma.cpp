@@ -427,7 +427,8 @@ quern_status launch_halo(const job& j, const launching& l, const view& v, const 
   a.out = output_of(j, g, ph, l.args, 8);
   const mapped_image from = image_of(l, row.type, v);
   const uint32_t pixels[] = {64, uint32_t(cut.pitch), uint32_t(cut.lines), 1};
-  if (const quern_status s = encode_tiled(l, &a.src, {map_type(row.type), 4, from.src, from.size, from.stride, pixels}))
+  if (const quern_status s =
+          encode_tiled(l, &a.src, {map_type(row.type), 4, from.src, from.size, from.stride, pixels, true}))
     return s;
   const int64_t* const stride = a.out.dst_stride;
   const uint64_t size[] = {uint64_t(g.k), uint64_t(ph.w.out_count), uint64_t(ph.h.out_count), uint64_t(g.n)};
@@ -440,7 +441,7 @@ quern_status launch_halo(const job& j, const launching& l, const view& v, const 
   }
   const uint32_t outputs[] = {64, uint32_t(cut.columns), uint32_t(cut.rows), 1};
   if (a.stores)
-    if (const quern_status s = encode_tiled(l, &a.dst, {map_type(row.type), 4, a.out.dst, size, apart, outputs}))
+    if (const quern_status s = encode_tiled(l, &a.dst, {map_type(row.type), 4, a.out.dst, size, apart, outputs, true}))
       return s;
   return launch_kernel(l, row, uint32_t(std::min<int64_t>(a.tiles, multiprocessors)), &a);
 }
