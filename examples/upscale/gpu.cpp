@@ -73,6 +73,8 @@ gpu::memory gpu::copy_of(const void* host, uint64_t bytes) const {
 void gpu::copy_there(void* there, const void* host, uint64_t bytes) const {
   wait();
   require(cuda_.to_gpu(reinterpret_cast<uintptr_t>(there), host, bytes), "cuMemcpyHtoD");
+  // It returns when the bytes have left `host`, and this stream does not wait for the one that carries them.
+  require(cuda_.wait(nullptr), "cuStreamSynchronize");
 }
 
 void gpu::copy_back(void* host, const void* there, uint64_t bytes) const {
