@@ -62,7 +62,8 @@ class gpu_memory {
     if (bytes == 0) return;
     EXPECT_EQ(driver.allocate(&at_, bytes), 0);
     EXPECT_EQ(driver.to_gpu(at_, from, bytes), 0);
-    // It returns when the bytes have left `from`; streams that do not wait for the default one would meet them arriving.
+    // It returns when the bytes have left `from`; streams that do not wait for the default one would meet them
+    // arriving.
     EXPECT_EQ(driver.wait(nullptr), 0);
   }
   ~gpu_memory() {
