@@ -15,7 +15,9 @@ struct lines_work {
   int64_t unit_outputs, unit_inputs, outputs;
   int64_t scratch_bytes, pad;  // of shared memory; elements between pixels of the ring
   bool planes;                 // neighbouring threads along x, in lines of one channel
-  double clocks, start;  // of a block, of which a multiprocessor has as many as it can: a line, and what is around
+  // Clocks of a block, of which a multiprocessor has as many as it can: a line, what is around lines, and what a line
+  // waits for, which blocks do together.
+  double clocks, start, waits;
 };
 
 inline bool whole_pixels(const geometry& g, quern_type type, const void* src) {
@@ -91,7 +93,7 @@ inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w
       1, std::min(double(row.tile), floor(double(m.gpu.shared_bytes) / double(row.shared_bytes + 1024))));
   const double lines = double((word[3] - 1) * row.step + row.taps);
   const double rounds = blocks / (processors * together), share = std::min(together, ceil(blocks / processors));
-  const double clocks = w.start + lines * std::max(share * w.clocks, 250.0);
+  const double clocks = w.start + lines * std::max(share * w.clocks, w.waits);
   const double compute = clocks * (rounds < 1 ? 1 : rounds < 4 ? ceil(rounds) : rounds + 0.5);
   // Inputs that neighbours share come from L2, at twice the rate of memory.
   const double halo = double(a.columns) / double(word[0] * row.nr * row.step) * lines / double(word[3] * row.step);
