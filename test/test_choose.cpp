@@ -514,7 +514,7 @@ TEST(Choose, DoublesAreForTheReference) {
   quern_plan plan;
   quern_error error = {};
   EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_UNSUPPORTED);
-  EXPECT_STREQ(error.field, "src.type") << error.text;
+  EXPECT_STREQ(error.field, "wish.algorithm") << error.text;
   EXPECT_NE(strstr(error.text, "f64"), nullptr) << error.text;
   wish.algorithm = "reference";
   EXPECT_STREQ(plan_of(p, wish).algorithm, "reference");
