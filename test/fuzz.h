@@ -157,6 +157,12 @@ inline quern_problem random_few_channels(dice& d) {
       s.begin[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
       s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
     }
+    if (d.one_in(6)) {  // groups that tensor cores take
+      static constexpr int64_t inputs[] = {2, 4, 8, 16, 32, 32};
+      s.op = QUERN_CONV, s.c = d.of(inputs), s.groups = d.from(2, 6), s.k = d.one_in(2) ? s.c : d.from(1, 40);
+      const int64_t step = d.from(1, 2);
+      for (int i = 1; i < 3; ++i) s.filter[i] = 3, s.stride[i] = step, s.dilation[i] = 1;
+    }
     if (s.c <= 4 && d.one_in(2)) s.image[2] = 8 * d.from(1, 3);  // lines that the copy engine takes
     quern_problem p = problem_of(s, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC);
     p.weights.layout = d.of(layouts);
