@@ -53,9 +53,13 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
   const channel_check check(j.problem, data, 2);
   std::vector<ready> all;
   std::vector<double> errors;
+  std::vector<size_t> plan_of;  // list[i] is all[plan_of[i]]: one plan is timed once, whoever asks for it
   all.reserve(list.size() + options.tune.size());
   const auto add = [&](const quern_wish& wish, const quern_candidate& c) {
     all.emplace_back(j.problem, wish, c, data, threads);
+    const auto first = std::find_if(all.begin(), all.end(), [&](const ready& r) { return r.same_plan(all.back()); });
+    plan_of.push_back(static_cast<size_t>(first - all.begin()));
+    if (plan_of.back() + 1 < all.size()) return all.pop_back();
     std::memset(data.dst.get(), 0xff, data.dst.bytes());
     all.back().run(data);
     errors.push_back(check.relative_l2(j.problem, data));
@@ -72,8 +76,10 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
   const size_t untuned = list.size() - tuned.size();
   double peak = 0;
   const int bits = w.cpu.isa & QUERN_ISA_AVX512 ? 512 : w.cpu.isa & QUERN_ISA_AVX2 ? 256 : 128;
-  std::vector<bool> stays;
-  for (size_t i = 0; i < list.size(); ++i) stays.push_back(i >= untuned || list[i].verdict == QUERN_CHOSEN);
+  std::vector<bool> stays(all.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (i >= untuned || list[i].verdict == QUERN_CHOSEN) stays[plan_of[i]] = true;
+  }
   const std::vector<timing> times =
       time_together(all, stays, data, options.budget_ms, static_cast<int>(w.wish.threads), bits, &peak);
 
@@ -83,7 +89,8 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
 
   std::vector<measurement> rows;
   for (size_t i = 0; i < list.size(); ++i) {
-    const quern_plan& plan = all[i].plan();
+    const quern_plan& plan = all[plan_of[i]].plan();
+    const timing& t = times[plan_of[i]];
     measurement m = {};
     m.layer = j.from.name;
     m.problem = problem_text(plan.problem);
@@ -94,13 +101,14 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
     m.threads = plan.threads;
     m.chosen = i < untuned && list[i].verdict == QUERN_CHOSEN;
     if (i >= untuned) m.tuning = options.tune[i - untuned], m.tuning_ms = tuned[i - untuned].elapsed_ns * 1e-6;
-    m.ms_median = times[i].median_ms;
-    m.ms_min = times[i].min_ms;
-    m.samples = times[i].samples;
-    m.gflops = direct_flops(j.problem) / times[i].median_ms * 1e-6;
+    m.ms_median = t.median_ms;
+    m.ms_quartile = t.quartile_ms;
+    m.ms_min = t.min_ms;
+    m.samples = t.samples;
+    m.gflops = direct_flops(j.problem) / t.median_ms * 1e-6;
     m.percent_of_peak = 100 * m.gflops / peak;
-    if (copied > 0) m.percent_of_copy = 100 * static_cast<double>(least) / (times[i].median_ms * 1e6) / copied;
-    m.rel_l2_error = errors[i];
+    if (copied > 0) m.percent_of_copy = 100 * static_cast<double>(least) / (t.median_ms * 1e6) / copied;
+    m.rel_l2_error = errors[plan_of[i]];
     m.workspace_bytes = plan.workspace_bytes;
     m.packed_bytes = plan.packed_bytes;
     rows.push_back(m);
@@ -108,7 +116,8 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
   return rows;
 }
 
-// How far the choice is from the best candidate: the prediction's, and that of each level of tuning.
+// How far the choice is from the best candidate: the prediction's, and that of each level of tuning.  By the lower
+// quartile: interruptions only ever add, and half of a dozen samples may have had one.
 struct regret {
   double log_sum = 0, worst = 0, tuning_ms = 0;
   std::string worst_layer = "none";
@@ -123,7 +132,7 @@ struct summary {
     double chosen = 0, best = INFINITY;
     for (const measurement& m : rows) {
       if (m.chosen) chosen = m.ms_median;
-      if (m.tuning.empty()) best = std::min(best, m.ms_median);
+      if (m.tuning.empty()) best = std::min(best, m.ms_quartile);
     }
     if (chosen == 0) return;
     ++layers;
@@ -133,7 +142,7 @@ struct summary {
       const auto same = [&](const auto& choice) { return choice.first == m.tuning; };
       if (std::none_of(choices.begin(), choices.end(), same)) choices.push_back({m.tuning, {}});
       regret& r = std::find_if(choices.begin(), choices.end(), same)->second;
-      const double ratio = m.ms_median / best;
+      const double ratio = m.ms_quartile / best;
       r.log_sum += std::log(ratio);
       r.tuning_ms += m.tuning_ms;
       if (ratio > r.worst) r.worst = ratio, r.worst_layer = m.layer + " " + m.layout;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "peak.h"
 #include "stop.h"
@@ -15,9 +16,11 @@ constexpr int fewest_rounds = 5, most_rounds = 1000;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-double median(std::vector<double> v) {
+double quantile(std::vector<double> v, double share) {
   std::sort(v.begin(), v.end());
-  return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
+  const double at = share * static_cast<double>(v.size() - 1);
+  const size_t below = static_cast<size_t>(at), above = std::min(below + 1, v.size() - 1);
+  return v[below] + (at - static_cast<double>(below)) * (v[above] - v[below]);
 }
 
 // After a run that is not timed: what the one before left in the caches is not this one's merit or fault.
@@ -70,6 +73,12 @@ void ready::run(const operands& data) const {
   if (status != QUERN_OK) throw stop{failed, std::string(plan_.algorithm) + " " + plan_.kernel + ": " + error.text};
 }
 
+bool ready::same_plan(const ready& other) const {
+  const quern_plan &a = plan_, &b = other.plan_;
+  return std::strcmp(a.algorithm, b.algorithm) == 0 && std::strcmp(a.kernel, b.kernel) == 0 && a.threads == b.threads &&
+         std::memcmp(a.opaque, b.opaque, sizeof a.opaque) == 0;
+}
+
 std::vector<timing> time_together(const std::vector<ready>& all, const std::vector<bool>& stays, const operands& data,
                                   double budget_ms, int threads, int bits, double* peak_gflops) {
   // Warm-up: at least two runs and a few milliseconds of each; it says how many runs make a sample, and counts as the
@@ -100,11 +109,12 @@ std::vector<timing> time_together(const std::vector<ready>& all, const std::vect
     rounds = std::clamp(static_cast<int>(budget_ms * 1e-3 / longest), fewest_rounds, most_rounds);
   }
   peaks.push_back(fma_peak_gflops(threads, bits));
-  *peak_gflops = median(peaks);
+  *peak_gflops = quantile(peaks, 0.5);
   std::vector<timing> times;
   for (size_t i = 0; i < all.size(); ++i) {
-    const int taken = static_cast<int>(samples[i].size());
-    times.push_back({(taken > 0 ? median(samples[i]) : fastest[i]) * 1e3, fastest[i] * 1e3, std::max(taken, 1)});
+    if (samples[i].empty()) samples[i] = {fastest[i]};
+    times.push_back({quantile(samples[i], 0.5) * 1e3, quantile(samples[i], 0.25) * 1e3, fastest[i] * 1e3,
+                     static_cast<int>(samples[i].size())});
   }
   return times;
 }

@@ -30,6 +30,7 @@ class ready {
   ready(const quern_problem&, quern_wish, const quern_candidate&, const operands&, const pool&);
   void run(const operands&) const;
   const quern_plan& plan() const { return plan_; }
+  bool same_plan(const ready&) const;  // the same work, block sizes included
 
  private:
   quern_plan plan_;
@@ -39,7 +40,7 @@ class ready {
 };
 
 struct timing {
-  double median_ms = 0, min_ms = 0;
+  double median_ms = 0, quartile_ms = 0, min_ms = 0;  // the lower quartile
   int samples = 0;
 };
 
