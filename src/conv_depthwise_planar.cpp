@@ -67,6 +67,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   } else if (row.taps) {
     const double kept = std::clamp((row.vector == 16 ? 28 : 12) - mr, 0.0, taps);
     loads = lines * (row.step == 1 ? width : 3 + 0.65 * width) + (taps - kept) / 2;
+  } else if (g.stride[2] == 1 && g.filter[2] <= 3) {
+    loads = taps * (1 + 1 / mr);  // one for each product, and the weights
   } else {
     const bool one = g.transposed || g.stride[2] == 1;
     loads = lines * width * (one ? 2 : g.stride[2] == 2 ? 10 : 4.0 * row.vector) + taps / 2;

@@ -343,6 +343,7 @@ template <int MR>
 struct planar_any {
   static constexpr int lines = MR;
   static constexpr bool any_filter = true;
+  static constexpr ptrdiff_t few_taps = 3;  // in a row: finding what lines share costs more than it saves
   template <class V, block_of B>
   using line = planar_line_any<V>;
 
@@ -373,6 +374,23 @@ struct planar_any {
     }
   }
 
+  // Adds a row of the filter to the sums from FROM to before TO, that of the first line at `src`: a load for each
+  // product.
+  template <class V, block_of B>
+  [[gnu::always_inline]] static void add_row(V (&acc)[MR], ptrdiff_t from, ptrdiff_t to, const depthwise_planar_f32& d,
+                                             const float* src, const float* weights,
+                                             const planar_column<V, line<V, B>::masks>& c) {
+    constexpr ptrdiff_t lanes = B == block_of::one ? 1 : V::width;
+    const ptrdiff_t taps = static_cast<ptrdiff_t>(d.x.taps), apart = d.apart * static_cast<ptrdiff_t>(d.block);
+    for (ptrdiff_t s = 0; s < taps; ++s, weights += lanes, src += apart) {
+      const V w = planar_weight<V, B>(weights);
+      const typename V::lanes mask = c.mask[s];
+      pointers line(src, d.y.step * d.y.src);
+      QUERN_UNROLL for (int i = 0; i < MR; line.next(i), ++i) if (i >= from && i < to) acc[i] =
+          V::fma(V::load_mask(line.get(i), mask), w, acc[i]);
+    }
+  }
+
   template <class F, class V, block_of B>
   [[gnu::always_inline]] static void tile(const depthwise_planar_f32& d, const planar_place& p,
                                           const planar_column<V, line<V, B>::masks>& c, V bias, size_t y) {
@@ -387,6 +405,20 @@ struct planar_any {
       const ptrdiff_t all = (high - 1) * step + rows;
       const float* at = p.src + (c.src + d.plane[t].a + first * d.y.src);
       const float* weights = p.weights + d.plane[t].b * lanes;
+      if (taps <= few_taps * lanes && c.known > 0) {
+        // The first sum that meets the input line so far below.
+        const auto meets = [&](ptrdiff_t below) {
+          return below <= 0 ? 0 : step == 1 ? below : (below + step - 1) / step;
+        };
+        for (ptrdiff_t r = 0; r < rows; ++r, at += d.y.src, weights += taps) {
+          const ptrdiff_t from = meets(begin - r), past = meets(end - r), to = past < high ? past : high;
+          if (from == 0 && to == MR)
+            add_row<V, B>(acc, 0, MR, d, at, weights, c);
+          else
+            add_row<V, B>(acc, from, to, d, at, weights, c);
+        }
+        continue;
+      }
       for (ptrdiff_t v = begin > 0 ? begin : 0; v < all && v < end; ++v) {
         // Sum i meets row v - i * step of the filter.
         ptrdiff_t from = v < rows ? 0 : v - rows + 1, to = v;
