@@ -95,10 +95,11 @@ double least_cycles(const form& f, const full_problem& p, const kernel& row, con
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Of weights that pass by half is fetched in time; transforms wait for pieces of the image, planes for twice as many,
-  // and for more still where they go down them.
+  // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those;
+  // transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
   const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
-  const double weights = 0.5 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);
+  const double passing = 0.7 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);  // read alone
+  const double weights = std::max(0.1 * passing, passing - b.cycles);
   const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
   return waiting(row, m, b, weights + image / (fetch_rate(m, o.all()) * m.cycle_ns));
