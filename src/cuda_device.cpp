@@ -184,8 +184,7 @@ quern_status encode_tiled(const launching& l, void* map, const tiled_map& m) {
   const cuda_driver& driver = l.device.driver;
   static constexpr uint32_t step[] = {1, 1, 1, 1, 1};
   const int code = driver.encode_tiled(map, m.type, m.rank, const_cast<void*>(m.tensor), m.size, m.stride, m.box, step,
-                                       0, m.swizzled ? cuda_map_swizzle_128 : cuda_map_swizzle_none,
-                                       cuda_map_promote_256, 0);
+                                       0, m.swizzle, cuda_map_promote_256, 0);
   return code ? driver_fails(driver, code, "cuTensorMapEncodeTiled", l.error) : QUERN_OK;
 }
 

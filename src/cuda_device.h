@@ -42,15 +42,14 @@ struct im2col_map {
 };
 quern_status encode_im2col(const launching&, void* map, const im2col_map&);
 
-// Boxes of a tensor.  Swizzled in shared memory, rows are 128 bytes at most.
+// Boxes of a tensor, as they lie in shared memory: swizzled, rows are 128 bytes at most.
 struct tiled_map {
-  int type;
+  int type, swizzle;  // before what would be taken for it
   uint32_t rank;
   const void* tensor;
   const uint64_t* size;    // fastest first
   const uint64_t* stride;  // bytes, from the second on
   const uint32_t* box;
-  bool swizzled;
 };
 quern_status encode_tiled(const launching&, void* map, const tiled_map&);
 

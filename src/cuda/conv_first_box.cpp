@@ -10,16 +10,15 @@
 //       64 pixels x a panel                                    sums in registers, then the epilogue
 #include <math.h>
 
-#include "cuda/drive.h"
 #include "cuda/first_box.h"
+#include "cuda/first_drive.h"
 #include "problem.h"
 #include "weights.h"
 
 namespace quern {
 namespace {
 
-constexpr int64_t most_channels = 4, most_box = 256;  // of words and lines
-constexpr int64_t most_counted = int64_t{1} << 30;    // of anything that 32 bits hold
+constexpr int64_t most_box = 256;  // of words and lines
 
 // What windows and weights have in common, and weights as they lie in shared memory.
 struct box_panels {
@@ -106,19 +105,9 @@ bool fits(const first_box& a, const kernel& row) {
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (const refusal r = refuse_short_sums(p)) return r;
+  if (const refusal r = refuse_first(p, row, 512)) return r;
   const geometry& g = geometry_of(p);
-  if (g.groups != 1) return {QUERN_REASON_SHAPE, "groups", g.groups, 1};
-  if (g.c > most_channels) return {QUERN_REASON_SHAPE, "src.size[1]", g.c, most_channels};
-  if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
-  if (p.epilogue.residual && g.residual_block != 1)
-    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
-  if (extent(p.src) == 0 || extent(p.dst) == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
-  if (g.in[0] != 1 || g.out[0] != 1 || g.filter[0] != 1 || g.pad[0] != 0)
-    return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
-  if (g.filter[2] > 1 && g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
   // Lines are of whole 16 bytes, and begin at them.
-  if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
   if (g.c > 1 && g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
   if (g.in[2] > 1 && g.src[4] != g.c) return {QUERN_REASON_SHAPE, "src.stride[4]", g.src[4], g.c};
   const int64_t aligned = row.vector;
@@ -129,14 +118,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
   };
   if (!lies(g.in[1], g.src[3])) return {QUERN_REASON_SHAPE, "src.stride[3] modulo 16 bytes", g.src[3] % aligned, 0};
   if (!lies(g.n, g.src[0])) return {QUERN_REASON_SHAPE, "src.stride[0] modulo 16 bytes", g.src[0] % aligned, 0};
-  const double lines = double(g.in[1]) + double(g.pad[1]) + double(g.filter[1]) * double(g.dilation[1]);
-  const double columns = double(g.in[2]) + double(g.pad[2]) + double(g.filter[2]);
-  const double count =
-      std::max({double(g.n) * (double(g.out[1]) + 64) * (double(g.out[2]) + 512) * (double(g.k) / row.nr + 1),
-                (lines + 64 * double(g.stride[1])) * 64, (columns + 512 * double(g.stride[2])) * double(g.c) * 64,
-                lines * columns * 4, double(g.k) * double(g.filter[1]) * double(g.filter[2]) * 64});
-  if (count > double(most_counted))
-    return {QUERN_REASON_SHAPE, "outputs, weights or elements of a line", int64_t(std::min(count, 1e18)), most_counted};
+  if (const refusal r = refuse_many(first_lines(g) * first_columns(g) * 4, "elements of an image")) return r;
   const first_box least = boxes_of(g, row, box_cut{1, 1, 1, 1});
   if (box_words(least) > most_box)
     return {QUERN_REASON_SHAPE, "words of a line under eight outputs", box_words(least), most_box};
@@ -249,7 +231,7 @@ quern_status map_lines(const launching& l, const geometry& g, quern_type type, f
   const uint64_t size[] = {uint64_t(line / 4), uint64_t(g.in[1]), uint64_t(g.n)};
   const uint64_t stride[] = {bytes(g.in[1], g.src[3]), bytes(g.n, g.src[0])};
   const uint32_t box[] = {uint32_t(box_words(a)), uint32_t(box_lines(a)), 1};
-  return encode_tiled(l, &a.src, {cuda_map_f32, 3, l.args.src, size, stride, box, false});
+  return encode_tiled(l, &a.src, {cuda_map_f32, cuda_map_swizzle_none, 3, l.args.src, size, stride, box});
 }
 
 quern_status launch(const job& j, const launching& l) {

@@ -9,16 +9,13 @@
 //       warp: 32 pixels x a panel                             sums in registers, then the epilogue
 #include <math.h>
 
-#include "cuda/drive.h"
+#include "cuda/first_drive.h"
 #include "cuda/first_layer.h"
 #include "problem.h"
 #include "weights.h"
 
 namespace quern {
 namespace {
-
-constexpr int64_t most_channels = 4;
-constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
 
 // Weights as a warp's lanes load them, panel by panel.
 struct first_panels {
@@ -74,7 +71,8 @@ first_conv tiling_of(const geometry& g, const kernel& row, int64_t high, int64_t
   a.pixels_at = take(int64_t{first_strips(a.high, a.wide)} * first_pixels * 2);
   a.runs_at = take(int64_t{a.runs} * a.lines * a.run_pitch);
   a.image_at = take(int64_t{a.copies} * a.lines * a.pitch);
-  a.out_at = take(row.threads / 32 * (w.halves ? first_f16_64::writer::warp_out::floats : first_f32_32::writer::warp_out::floats));
+  a.out_at = take(row.threads / 32 *
+                  (w.halves ? first_f16_64::writer::warp_out::floats : first_f32_32::writer::warp_out::floats));
   a.words = int32_t(std::min(words, most_counted));
   return a;
 }
@@ -82,26 +80,8 @@ first_conv tiling_of(const geometry& g, const kernel& row, int64_t high, int64_t
 bool fits(const first_conv& a, const kernel& row) { return int64_t{a.words} * 4 <= row.shared_bytes; }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (const refusal r = refuse_short_sums(p)) return r;
+  if (const refusal r = refuse_first(p, row, 256)) return r;
   const geometry& g = geometry_of(p);
-  if (g.groups != 1) return {QUERN_REASON_SHAPE, "groups", g.groups, 1};
-  if (g.c > most_channels) return {QUERN_REASON_SHAPE, "src.size[1]", g.c, most_channels};
-  if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
-  if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
-  if (p.epilogue.residual && g.residual_block != 1)
-    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
-  if (extent(p.src) == 0 || extent(p.dst) == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
-  if (g.in[0] != 1 || g.out[0] != 1 || g.filter[0] != 1 || g.pad[0] != 0)
-    return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
-  if (g.filter[2] > 1 && g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
-  const double lines = double(g.in[1]) + double(g.pad[1]) + double(g.filter[1]) * double(g.dilation[1]);
-  const double columns = double(g.in[2]) + double(g.pad[2]) + double(g.filter[2]);
-  const double count =
-      std::max({double(g.n) * (double(g.out[1]) + 64) * (double(g.out[2]) + 256) * (double(g.k) / row.nr + 1),
-                (lines + 64 * double(g.stride[1])) * 64, (columns + 256 * double(g.stride[2])) * double(g.c) * 64,
-                double(g.k) * double(g.filter[1]) * double(g.filter[2]) * 32});
-  if (count > double(most_counted))
-    return {QUERN_REASON_SHAPE, "outputs, weights or elements of a line", int64_t(std::min(count, 1e18)), most_counted};
   const first_conv least = tiling_of(g, row, 1, 1, 1);
   if (!fits(least, row))
     return {QUERN_REASON_SHAPE, "bytes of a panel's weights and a window", int64_t{least.words} * 4, row.shared_bytes};

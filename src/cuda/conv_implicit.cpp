@@ -20,8 +20,7 @@ namespace quern::implicit_driver {
 namespace {
 
 constexpr int64_t most_launches = 64;
-constexpr int64_t most_counted_taps = 16;           // a bit of a word each, and 15 more before a step ends
-constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
+constexpr int64_t most_counted_taps = 16;  // a bit of a word each, and 15 more before a step ends
 
 // Elements in 16 bytes, and in a step.
 int64_t chunk_of(const kernel& row) { return 16 / type_bytes(row.type); }
@@ -82,14 +81,11 @@ refusal refuse(const full_problem& p, const kernel& row) {
   }
   if (row.index == index_scheme::table && g.filter_size() > implicit_taps)
     return {QUERN_REASON_SHAPE, "product of window.filter", g.filter_size(), implicit_taps};
-  const double most = double(most_counted), elements = reach(g);
-  if (elements > most) return {QUERN_REASON_SHAPE, "elements of src", int64_t(std::min(elements, 1e18)), most_counted};
+  if (const refusal r = refuse_many(reach(g), "elements of src")) return r;
   const double pixels = double(g.n) * double(g.out[0]) * double(g.out[1]) * double(g.out[2]);
   const double weights = double(g.taps()) * double(g.c) * double(g.groups) * double(g.k + row.nr);
   const double blocks = (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1);
-  if (const double count = std::max({pixels, weights, blocks, double(g.groups) * double(g.k)}); count > most)
-    return {QUERN_REASON_SHAPE, "pixels, weights or tiles", int64_t(std::min(count, 1e18)), most_counted};
-  return {};
+  return refuse_many(std::max({pixels, weights, blocks, double(g.groups) * double(g.k)}), "pixels, weights or tiles");
 }
 
 namespace {

@@ -21,7 +21,6 @@ namespace quern {
 namespace {
 
 constexpr int64_t most_launches = 64;
-constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
 
 // The engine's limits (cuTensorMapEncodeIm2col): where windows begin and end beside the image, as far as a tap
 // reaches, and the distance of windows.
@@ -188,11 +187,9 @@ refusal refuse(const full_problem& p, const kernel& row) {
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);
   const double tiles =
       (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1) * row.cluster;
-  const double count = std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
-                                 double(g.n) * double(g.in[1]) * double(g.in[2])});
-  if (count > double(most_counted))
-    return {QUERN_REASON_SHAPE, "pixels, taps or tiles", int64_t(std::min(count, 1e18)), most_counted};
-  return {};
+  return refuse_many(std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
+                               double(g.n) * double(g.in[1]) * double(g.in[2])}),
+                     "pixels, taps or tiles");
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
@@ -388,7 +385,7 @@ quern_status map_output(const launching& l, const kernel& row, const geometry& g
   const uint64_t size[] = {uint64_t(g.k * g.groups), uint64_t(out.pixels)};
   const uint64_t stride[] = {uint64_t(out.dst_stride[4] * type_bytes(row.type))};
   const uint32_t box[] = {uint32_t(chunk_of(row.type)), uint32_t(tma_box(tma_written(row.mr, int(row.cluster))))};
-  return encode_tiled(l, &map, {map_type(row.type), 2, out.dst, size, stride, box, true});
+  return encode_tiled(l, &map, {map_type(row.type), cuda_map_swizzle_128, 2, out.dst, size, stride, box});
 }
 
 quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {
@@ -427,8 +424,8 @@ quern_status launch_halo(const job& j, const launching& l, const view& v, const 
   a.out = output_of(j, g, ph, l.args, 8);
   const mapped_image from = image_of(l, row.type, v);
   const uint32_t pixels[] = {64, uint32_t(cut.pitch), uint32_t(cut.lines), 1};
-  if (const quern_status s =
-          encode_tiled(l, &a.src, {map_type(row.type), 4, from.src, from.size, from.stride, pixels, true}))
+  if (const quern_status s = encode_tiled(
+          l, &a.src, {map_type(row.type), cuda_map_swizzle_128, 4, from.src, from.size, from.stride, pixels}))
     return s;
   const int64_t* const stride = a.out.dst_stride;
   const uint64_t size[] = {uint64_t(g.k), uint64_t(ph.w.out_count), uint64_t(ph.h.out_count), uint64_t(g.n)};
@@ -441,7 +438,8 @@ quern_status launch_halo(const job& j, const launching& l, const view& v, const 
   }
   const uint32_t outputs[] = {64, uint32_t(cut.columns), uint32_t(cut.rows), 1};
   if (a.stores)
-    if (const quern_status s = encode_tiled(l, &a.dst, {map_type(row.type), 4, a.out.dst, size, apart, outputs, true}))
+    if (const quern_status s =
+            encode_tiled(l, &a.dst, {map_type(row.type), cuda_map_swizzle_128, 4, a.out.dst, size, apart, outputs}))
       return s;
   return launch_kernel(l, row, uint32_t(std::min<int64_t>(a.tiles, multiprocessors)), &a);
 }

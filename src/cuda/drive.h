@@ -72,11 +72,11 @@ inline bool in_wholes(const dims& d, int64_t dim::*stride, const void* memory, i
   return true;
 }
 
-// Of what a kernel counts in 32 bits.
+// Of anything that a kernel counts in 32 bits.
+inline constexpr int64_t most_counted = int64_t{1} << 30;
 inline refusal refuse_many(double count, const char* what) {
-  constexpr int64_t most = int64_t{1} << 30;
-  if (count <= double(most)) return {};
-  return {QUERN_REASON_SHAPE, what, int64_t(std::min(count, 1e18)), most};
+  if (count <= double(most_counted)) return {};
+  return {QUERN_REASON_SHAPE, what, int64_t(std::min(count, 1e18)), most_counted};
 }
 
 // All operands once through memory, at the part of its rate that kernels reach.

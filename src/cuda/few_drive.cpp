@@ -9,7 +9,6 @@ namespace quern {
 namespace {
 
 constexpr int64_t most_launches = 64;
-constexpr int64_t most_counted = int64_t{1} << 30;  // of anything that 32 bits hold
 
 // From the first element of an image to the last that any tap reads or would read.
 double reach(const geometry& g, const int64_t* stride, const int64_t* size) {
@@ -51,14 +50,11 @@ refusal refuse_few(const full_problem& p, const kernel& row) {
       beside = std::max(beside, double(row.nr) * double(step_of(*a)) * double(std::max<int64_t>(a->tap_step, 1)));
   }
   const double outputs = double(outputs_of(g));
-  const double count = std::max({beside * std::max({1.0, double(g.src[3]), double(g.src[4])}),
-                                 double(g.n) * double(g.out[1] + row.mr) * double(g.out[2] + row.nr) * outputs,
-                                 double(g.taps() * g.c) * (outputs + few_lanes), reach(g, g.src, g.in),
-                                 reach(g, g.dst, g.out), p.epilogue.residual ? reach(g, g.residual, g.out) : 0.0});
-  if (count > double(most_counted))
-    return {QUERN_REASON_SHAPE, "outputs, weights or elements of an image", int64_t(std::min(count, 1e18)),
-            most_counted};
-  return {};
+  return refuse_many(std::max({beside * std::max({1.0, double(g.src[3]), double(g.src[4])}),
+                               double(g.n) * double(g.out[1] + row.mr) * double(g.out[2] + row.nr) * outputs,
+                               double(g.taps() * g.c) * (outputs + few_lanes), reach(g, g.src, g.in),
+                               reach(g, g.dst, g.out), p.epilogue.residual ? reach(g, g.residual, g.out) : 0.0}),
+                     "outputs, weights or elements of an image");
 }
 
 void pack_few(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
