@@ -28,7 +28,7 @@ template <class Element, int Depth, int Step>
 struct group_thread : lines_block<Element, 128, 16, Step> {
   using element = Element;
   using block = lines_block<Element, 128, 16, Step>;
-  static constexpr int threads = 128, depth = Depth, taps = 3, step = Step, columns_of_strip = 16, job_outputs = 16;
+  static constexpr int threads = 128, group = Depth, taps = 3, step = Step, columns_of_strip = 16, job_outputs = 16;
   static constexpr int met = (taps + Step - 1) / Step;  // of outputs that a line of inputs meets
   static constexpr int steps = Depth / 16;              // of an instruction
   static constexpr int pad = 8;                         // elements between pixels of the ring: other banks

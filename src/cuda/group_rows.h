@@ -52,34 +52,9 @@ __device__ __forceinline__ void take_line(group_thread<Element, Depth, Step>& t,
 
 #else
 
-#include "cuda/image.h"
+#include "cuda/lines_rows.h"
 
 #define QUERN_GROUP_ROW(type, name, blocks, about) \
-  group_row<group_kernels<type>::name>("group_" #type "_" #name "_sm80", blocks, about),
-
-namespace quern {
-namespace {
-
-template <class Kernel>
-constexpr kernel group_row(const char* name, int16_t blocks, const char* about) {
-  return {.name = name,
-          .about = about,
-          .kind = kind::group,
-          .type = type_of<typename Kernel::element>,
-          .nr = Kernel::columns_of_strip,
-          .taps = Kernel::taps,
-          .step = Kernel::step,
-          .group = Kernel::depth,
-          .tile = blocks,
-          .image = image,
-          .capability = 80,
-          .src_align = sizeof(typename Kernel::element),
-          .threads = Kernel::threads,
-          .shared_bytes = Kernel::shared_bytes,
-          .early = true};
-}
-
-}  // namespace
-}  // namespace quern
+  lines_row<group_kernels<type>::name>(kind::group, "group_" #type "_" #name "_sm80", blocks, about),
 
 #endif

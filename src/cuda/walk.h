@@ -23,7 +23,7 @@ template <class Element, int Group, int Taps, int Step, int Columns>
 struct walk_thread : lines_block<Element, 128, Columns, Step> {
   using element = Element;
   using block = lines_block<Element, 128, Columns, Step>;
-  static constexpr int threads = 128, group = Group, taps = Taps, step = Step, columns = Columns;
+  static constexpr int threads = 128, group = Group, taps = Taps, step = Step, columns_of_strip = Columns;
   // Lines of outputs that a line of inputs meets, and inputs under a strip.
   static constexpr int depth = (Taps + Step - 1) / Step, width = (Columns - 1) * Step + Taps;
   static constexpr int pad = 16 / sizeof(Element);  // between pixels of the ring, against bank conflicts

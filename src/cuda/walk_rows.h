@@ -42,34 +42,9 @@ __device__ __forceinline__ void take_line(walk_thread<Element, Group, Taps, Step
 
 #else
 
-#include "cuda/image.h"
+#include "cuda/lines_rows.h"
 
 #define QUERN_WALK_ROW(type, element, name, blocks, about) \
-  walk_row<walk_kernels<element>::name>("walk_" #type "_" #name "_sm80", blocks, about),
-
-namespace quern {
-namespace {
-
-template <class Kernel>
-constexpr kernel walk_row(const char* name, int16_t blocks, const char* about) {
-  return {.name = name,
-          .about = about,
-          .kind = kind::walk,
-          .type = type_of<typename Kernel::element>,
-          .nr = Kernel::columns,
-          .taps = Kernel::taps,
-          .step = Kernel::step,
-          .group = Kernel::group,
-          .tile = blocks,
-          .image = image,
-          .capability = 80,
-          .src_align = sizeof(typename Kernel::element),
-          .threads = Kernel::threads,
-          .shared_bytes = Kernel::shared_bytes,
-          .early = true};
-}
-
-}  // namespace
-}  // namespace quern
+  lines_row<walk_kernels<element>::name>(kind::walk, "walk_" #type "_" #name "_sm80", blocks, about),
 
 #endif
