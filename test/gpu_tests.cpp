@@ -227,7 +227,17 @@ TEST_F(Gpu, BitsOfTheCpu) {
     }
 }
 
-// Relative L2 errors: whatever states class F32 is no worse than a chain of multiply-adds, which conv_implicit is.
+// In the L2 norm.
+double relative_error(const solution& got, const solution& want) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < want.dst.size(); ++i) {
+    const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
+    error += (is - must) * (is - must), norm += must * must;
+  }
+  return std::sqrt(error / norm);
+}
+
+// Relative errors: whatever states class F32 is no worse than a chain of multiply-adds, which conv_implicit is.
 TEST_F(Gpu, ErrorsOfClassF32) {
   for (const int64_t channels : {8, 64, 256, 512})
     for (const int64_t filter : {1, 3}) {
@@ -247,12 +257,7 @@ TEST_F(Gpu, ErrorsOfClassF32) {
         if (c.accuracy > QUERN_ACCURACY_F32) continue;
         const solution got = solve_there(p, in, c, false);
         ASSERT_EQ(got.failure, "");
-        double error = 0, norm = 0;
-        for (size_t i = 0; i < want.dst.size(); ++i) {
-          const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
-          error += (is - must) * (is - must), norm += must * must;
-        }
-        error = std::sqrt(error / norm);
+        const double error = relative_error(got, want);
         if (chain == 0) chain = error;
         printf("%4d products: %.2e %s\n", static_cast<int>(sum_length(p)), error, c.kernel);
         EXPECT_LE(error, 1.3 * chain) << c.kernel << "\n" << text(p);
@@ -273,12 +278,7 @@ TEST_F(Gpu, ErrorsOfE4m3) {
     for (const quern_candidate& c : usable(p)) {
       const solution got = solve_there(p, in, c, false);
       ASSERT_EQ(got.failure, "");
-      double error = 0, norm = 0;
-      for (size_t i = 0; i < want.dst.size(); ++i) {
-        const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
-        error += (is - must) * (is - must), norm += must * must;
-      }
-      error = std::sqrt(error / norm);
+      const double error = relative_error(got, want);
       printf("%4d products: %.2e %s\n", static_cast<int>(sum_length(p)), error, c.kernel);
       EXPECT_LE(error, 0x1p-11) << c.kernel << "\n" << text(p);
     }
