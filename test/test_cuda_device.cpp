@@ -11,7 +11,7 @@
 
 #include "candidates.h"
 #include "compare.h"
-#include "fake_cuda.h"
+#include "fake_gpu.h"
 #include "fuzz.h"
 
 namespace quern::test {

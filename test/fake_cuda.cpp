@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+//
+// A CUDA driver that is none: contexts are numbers, a function is the row of its name, and a launch runs the
+// kernel's own source on this CPU, thread by thread.  It counts what it is asked for.
+#include <map>
+#include <string>
+
+#include "fake_first.h"
+#include "fake_friends.h"
+#include "fake_gpu.h"
+#include "fake_implicit.h"
+#include "fake_lines.h"
+#include "fake_tma.h"
+#include "registry.h"
+
+namespace quern::test {
+namespace {
+
+void run_tensor(const kernel& row, const std::string& name,
+                void (*run)(const implicit_conv&, const implicit_tap*, unsigned), unsigned blocks, void** parameters) {
+  if ("tensor_" + name == row.name) run(*static_cast<const implicit_conv*>(parameters[0]), nullptr, blocks);
+}
+
+// Elements of 8 bits, whose kernels are fewer.
+template <class T>
+void run_of_bytes(const kernel& row, const std::string& type, const char* least, unsigned blocks, void** parameters) {
+  if (row.kind == kind::reference_cuda)
+    run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
+  const auto tensor = [&](const char* name, auto run) {
+    run_tensor(row, type + "_" + name + least, run, blocks, parameters);
+  };
+  tensor("128x64", run_tiles<tensor_128x64<T>>);
+  tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
+  run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
+  run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
+  run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
+}
+
+template <class T>
+void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
+  if (row.kind == kind::reference_cuda && row.op.has(QUERN_CONV))
+    run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
+  if (row.kind == kind::reference_cuda && !row.op.has(QUERN_CONV))
+    run_reference<T>(*static_cast<const reference_friend*>(parameters[0]), int64_t{blocks} * row.threads);
+  if (row.kind == kind::elementwise) run_elementwise<T>(*static_cast<const elementwise*>(parameters[0]), blocks);
+  if (row.kind == kind::slices) {
+    const slices& a = *static_cast<const slices*>(parameters[0]);
+    a.wide ? run_slices<T, whole<T>>(a, blocks) : run_slices<T, 1>(a, blocks);
+  }
+  if (row.kind == kind::pooling) run_pooling<T>(*static_cast<const pooling*>(parameters[0]), blocks);
+  const auto tensor = [&](const char* name, auto run) {
+    run_tensor(row, type + "_" + name + "_sm80", run, blocks, parameters);
+  };
+  tensor("128x128", run_tiles<tensor_128x128<T>>);
+  tensor("128x64", run_tiles<tensor_128x64<T>>);
+  tensor("64x64", run_tiles<tensor_64x64<T>>);
+  tensor("128x64_any", run_tiles<tensor_128x64_any<T>>);
+  tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
+  using kernels = few_kernels<T>;
+  const auto few = [&](const char* name, auto run) {
+    if ("few_" + type + "_" + name + "_sm75" == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
+  };
+  few("any", run_few<typename kernels::any>);
+  few("anys2", run_few<typename kernels::anys2>);
+  few("any_step", run_few<typename kernels::any_step>);
+  const auto lines = [&](const char* what, const char* name, auto run) {
+    if (what + ("_" + type + "_") + name + "_sm80" == row.name)
+      run(*static_cast<const lines_conv*>(parameters[0]), blocks);
+  };
+  using walks = walk_kernels<T>;
+  lines("walk", "c1_3x3", run_lines<typename walks::c1_3x3>);
+  lines("walk", "c1_3x3s2", run_lines<typename walks::c1_3x3s2>);
+  lines("walk", "c1_5x5", run_lines<typename walks::c1_5x5>);
+  lines("walk", "c1_5x5s2", run_lines<typename walks::c1_5x5s2>);
+  lines("walk", "c1_7x7", run_lines<typename walks::c1_7x7>);
+  lines("walk", "c1_7x7s2", run_lines<typename walks::c1_7x7s2>);
+  if constexpr (sizeof(T) == 4) {
+    lines("walk", "c4_3x3", run_lines<typename walks::c4_3x3>);
+    lines("walk", "c4_3x3s2", run_lines<typename walks::c4_3x3s2>);
+    lines("walk", "c8_3x3", run_lines<typename walks::c8_3x3>);
+    lines("walk", "c8_3x3s2", run_lines<typename walks::c8_3x3s2>);
+    lines("walk", "c16_3x3", run_lines<typename walks::c16_3x3>);
+  }
+  if constexpr (sizeof(T) == 2) {
+    using groups = group_kernels<T>;
+    lines("group", "d16", run_lines<typename groups::d16>);
+    lines("group", "d16s2", run_lines<typename groups::d16s2>);
+    lines("group", "d32", run_lines<typename groups::d32>);
+    lines("group", "d32s2", run_lines<typename groups::d32s2>);
+    run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
+    run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);
+    run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
+    run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
+    run_tma<tma_half_96x128<T>>(row, (type + "_96x128").c_str(), blocks, parameters);
+    run_tma<tma_half_256x64<T>>(row, (type + "_256x64").c_str(), blocks, parameters);
+    run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
+    run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
+    run_tma<tma_half_256x64_w3<T>>(row, (type + "_256x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_208x64_w3<T>>(row, (type + "_208x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_176x64_w3<T>>(row, (type + "_176x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_128x64_w3<T>>(row, (type + "_128x64_w3").c_str(), blocks, parameters);
+    run_tma<tma_half_96x64_w3<T>>(row, (type + "_96x64_w3").c_str(), blocks, parameters);
+    run_halo<tma_half_256x64_halo<T>>(row, type + "_256x64_halo", blocks, parameters);
+    run_halo<tma_half_208x64_halo<T>>(row, type + "_208x64_halo", blocks, parameters);
+    run_tma<tma_half_192x128_k4<T>>(row, (type + "_192x128_k4").c_str(), blocks, parameters);
+    run_tma<tma_half_128x128_k2<T>>(row, (type + "_128x128_k2").c_str(), blocks, parameters);
+    run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);
+    run_tma<tma_half_64x64_k8<T>>(row, (type + "_64x64_k8").c_str(), blocks, parameters);
+  }
+}
+
+void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
+  const auto first = [&](const char* name, auto run) {
+    if (std::string("first_") + name + "_sm80" == row.name) run(*static_cast<const first_conv*>(parameters[0]), blocks);
+  };
+  first("f16_64", run_first<first_f16_64>);
+  first("f16_32", run_first<first_f16_32>);
+  first("bf16_64", run_first<first_bf16_64>);
+  first("bf16_32", run_first<first_bf16_32>);
+  first("f32_64", run_first<first_f32_64>);
+  first("f32_32", run_first<first_f32_32>);
+  const auto box = [&](const char* name, auto run) {
+    if (std::string("first_box_") + name + "_sm90a" == row.name)
+      run(*static_cast<const first_box*>(parameters[0]), blocks);
+  };
+  box("f16_64", run_boxes<box_f16_64>);
+  box("f16_32", run_boxes<box_f16_32>);
+  box("bf16_64", run_boxes<box_bf16_64>);
+  box("bf16_32", run_boxes<box_bf16_32>);
+  box("f32_64", run_boxes<box_f32_64>);
+  box("f32_32", run_boxes<box_f32_32>);
+  if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);
+  if (row.type == QUERN_BF16) return run_of_type<bf16>(row, "bf16", blocks, parameters);
+  if (row.type == QUERN_S8) return run_of_bytes<s8>(row, "s8", "_sm80", blocks, parameters);
+  if (row.type == QUERN_E4M3) return run_of_bytes<e4m3>(row, "e4m3", "_sm89", blocks, parameters);
+  run_of_type<float>(row, "f32", blocks, parameters);
+  run_tma<tma_f32_128x128>(row, "f32_128x128", blocks, parameters);
+  run_tma<tma_f32_192x64>(row, "f32_192x64", blocks, parameters);
+  run_tma<tma_f32_128x64>(row, "f32_128x64", blocks, parameters);
+  const auto tiles = [&](const char* name, auto run, const implicit_tap* taps = nullptr) {
+    if (std::string("implicit_f32_") + name + "_sm75" == row.name)
+      run(*static_cast<const implicit_conv*>(parameters[0]), taps, blocks);
+  };
+  tiles("128x128", run_tiles<implicit_128x128>);
+  tiles("128x64", run_tiles<implicit_128x64>);
+  tiles("64x64", run_tiles<implicit_64x64>);
+  tiles("128x128_division", run_tiles<implicit_128x128_division>);
+  tiles("128x128_table", run_tiles<implicit_128x128_table>, static_cast<const implicit_table*>(parameters[0])->tap);
+  tiles("128x128_any", run_tiles<implicit_128x128_any>);
+  tiles("128x64_any", run_tiles<implicit_128x64_any>);
+  tiles("64x64_any", run_tiles<implicit_64x64_any>);
+}
+
+// What stands for the kernel pixels_last of an image.
+void* pixels_last_of(quern_type type) {
+  static char entries[8];
+  return &entries[type_bytes(type)];
+}
+
+}  // namespace
+
+cuda_driver fake_driver() {
+  cuda_driver d = {};
+  d.init = [](unsigned) { return 0; };
+  d.version = [](int* version) { return *version = fake->version, 0; };
+  d.error_name = [](int, const char** name) { return *name = "CUDA_ERROR_FAKE", 0; };
+  d.error_text = [](int, const char** text) { return *text = "made up", 0; };
+  d.current = [](void** context) { return *context = current_context, 0; };
+  // One level is as deep as the library goes.
+  static thread_local void* below;
+  d.push = [](void* context) {
+    if (fake->fails) return fake->fails;
+    below = current_context, current_context = context;
+    return 0;
+  };
+  d.pop = [](void** context) { return *context = current_context, current_context = below, 0; };
+  d.device = [](int* device) { return ++fake->others, *device = 3, 0; };
+  d.attribute = [](int* value, int attribute, int device) {
+    ++fake->others;
+    const std::map<int, int> values = {
+        {cuda_clock_khz, 1980000},        {cuda_multiprocessors, 132},
+        {cuda_memory_clock_khz, 3201000}, {cuda_memory_bus_bits, 6144},
+        {cuda_l2_bytes, 60 << 20},        {cuda_capability_major, fake->capability / 10},
+        {cuda_shared_bytes, 227 << 10},   {cuda_capability_minor, fake->capability % 10}};
+    const auto found = values.find(attribute);
+    *value = found == values.end() ? -1 : found->second;
+    return device == 3 && found != values.end() ? 0 : 1;
+  };
+  d.load = [](void** module, const void* image) {
+    ++fake->loaded;
+    *module = const_cast<void*>(image);
+    return fake->fails;
+  };
+  d.unload = [](void*) { return ++fake->unloaded, 0; };
+  d.function = [](void** function, void* module, const char* name) {
+    ++fake->others;
+    for (size_t i = 0; i < kernel_count(); ++i)
+      if (kernel_at(i).image == module && strcmp(kernel_at(i).name, name) == 0) {
+        *function = const_cast<kernel*>(&kernel_at(i));
+        return 0;
+      }
+    for (size_t i = 0; i < kernel_count() && strcmp(name, "pixels_last_sm90a") == 0; ++i)
+      if (kernel_at(i).image == module) return *function = pixels_last_of(kernel_at(i).type), 0;
+    return 500;  // CUDA_ERROR_NOT_FOUND
+  };
+  d.function_attribute = [](int* value, int attribute, void*) {
+    ++fake->others;
+    *value = attribute == cuda_function_ptx_version ? fake->ptx_version : 0;
+    return 0;
+  };
+  d.set_function_attribute = [](void*, int, int) { return ++fake->others, 0; };
+  d.encode_im2col = [](void* map, int, uint32_t rank, void* src, const uint64_t* size, const uint64_t* stride,
+                       const int* lower, const int* upper, uint32_t channels, uint32_t pixels, const uint32_t* step,
+                       int, int, int, int) {
+    fake_map m = {static_cast<const char*>(src), {},       {},     {lower[0], lower[1]},
+                  {upper[0], upper[1]},          channels, pixels, {step[1], step[2]}};
+    std::copy_n(size, 4, m.size), std::copy_n(stride, 3, m.stride);
+    memcpy(map, &m, sizeof m);
+    // What the driver checks, too.
+    bool fits = rank == 4 && reinterpret_cast<uintptr_t>(src) % 16 == 0 && channels <= 128 && pixels <= 1024;
+    for (int i = 0; i < 4; ++i)
+      fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && step[i] > 0 && step[i] <= 8;
+    for (int i = 0; i < 3; ++i) fits = fits && stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
+    for (int i = 0; i < 2; ++i)
+      fits = fits && lower[i] >= -128 && lower[i] <= 127 && upper[i] >= -128 && upper[i] <= 127;
+    return fits ? 0 : 1;
+  };
+  d.encode_tiled = [](void* map, int, uint32_t rank, void* tensor, const uint64_t* size, const uint64_t* stride,
+                      const uint32_t* box, const uint32_t* step, int, int swizzle, int, int) {
+    // Swizzled boxes are of elements of 16 bits, the others lines of words.
+    bool fits = reinterpret_cast<uintptr_t>(tensor) % 16 == 0 &&
+                (swizzle ? rank >= 2 && rank <= 4 && box[0] * 2 <= 128 : rank == 3 && box[0] * 4 % 16 == 0);
+    if (!fits) return 1;
+    if (swizzle) {
+      fake_boxes m = {static_cast<char*>(tensor), {1, 1, 1, 1}, {}, {1, 1, 1, 1}};
+      std::copy_n(size, rank, m.size), std::copy_n(stride, rank - 1, m.stride), std::copy_n(box, rank, m.box);
+      memcpy(map, &m, sizeof m);
+    } else {
+      const fake_lines m = {
+          static_cast<char*>(tensor), {size[0], size[1], size[2]}, {stride[0], stride[1]}, {box[0], box[1], box[2]}};
+      memcpy(map, &m, sizeof m);
+    }
+    for (uint32_t i = 0; i < rank; ++i)
+      fits = fits && size[i] > 0 && size[i] <= uint64_t{1} << 32 && box[i] > 0 && box[i] <= 256 && step[i] == 1;
+    for (uint32_t i = 0; i + 1 < rank; ++i)
+      fits = fits && stride[i] > 0 && stride[i] % 16 == 0 && stride[i] < uint64_t{1} << 40;
+    return fits ? 0 : 1;
+  };
+  d.launch = [](const cuda_launch* how, void* function, void** parameters, void** extra) {
+    ++fake->launches;
+    const unsigned x = how->blocks[0];
+    fake->stream = how->stream, fake->context = current_context;
+    fake->blocks = x, fake->threads = how->threads[0], fake->shared_bytes = how->shared_bytes;
+    if (how->blocks[1] != 1 || how->blocks[2] != 1 || how->threads[1] != 1 || how->threads[2] != 1 || extra || x == 0)
+      return 1;
+    unsigned cluster = 1;
+    fake->early = false;
+    for (unsigned i = 0; i < how->attribute_count; ++i) {
+      if (how->attributes[i].id == cuda_launch_cluster) cluster = how->attributes[i].value[0];
+      if (how->attributes[i].id == cuda_launch_early) fake->early = how->attributes[i].value[0] != 0;
+    }
+    if (x % cluster != 0 || cluster > 8) return 1;
+    if (fake->fails) return fake->fails;
+    if (function == pixels_last_of(QUERN_F32)) {
+      run_pixels_last<float>(*static_cast<const pixels_last*>(parameters[0]), x);
+    } else if (function == pixels_last_of(QUERN_F16)) {
+      run_pixels_last<uint16_t>(*static_cast<const pixels_last*>(parameters[0]), x);
+    } else if (function == pixels_last_of(QUERN_S8)) {
+      run_pixels_last<uint8_t>(*static_cast<const pixels_last*>(parameters[0]), x);
+    } else {
+      run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
+    }
+    return 0;
+  };
+  return d;
+}
+
+}  // namespace quern::test

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+//
+// A GPU that is none: what it is, what it was asked for, and its driver.
+#pragma once
+
+#include <atomic>
+
+#include "cuda_device.h"
+
+namespace quern::test {
+
+struct fake_gpu {
+  int version = 13000, capability = 90, fails = 0;  // fails: what every call returns
+  std::atomic<int> loaded{0}, unloaded{0}, launches{0}, others{0};
+  void* stream = nullptr;  // of the last launch
+  void* context = nullptr;
+  unsigned blocks = 0, threads = 0, shared_bytes = 0;
+  int ptx_version = 90;  // that all code was compiled from
+  bool early = false;    // whether the last launch may start before what precedes it has ended
+  bool ahead = false;    // and that of conv_tma requests its weights
+};
+
+inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on
+inline thread_local void* current_context = nullptr;
+
+// Contexts are numbers, a function is the row of its name, and a launch runs the kernel's own source on this CPU, thread
+// by thread.
+cuda_driver fake_driver();
+
+}  // namespace quern::test

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+//
+// Threads of few_channels.h and blocks of lines.h on this CPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cuda/few_channels.h"
+#include "cuda/group.h"
+#include "cuda/walk.h"
+
+namespace quern::test {
+
+// Threads without barriers, and memory of a block full of NaN.
+template <class Kernel>
+void run_few(const few_conv& a, unsigned blocks) {
+  const int32_t all = static_cast<int32_t>(blocks) * few_threads;
+  EXPECT_LT(all - a.threads, few_threads);
+  for (int32_t i = 0; i < a.threads; ++i) {
+    std::vector<float> shared(Kernel::shared_bytes / 4, std::numeric_limits<float>::quiet_NaN());
+    Kernel::run(a, i, shared.data() + i % few_threads);
+  }
+}
+
+// A line of inputs, in the sums of a thread; or of a warp, whose operands and sums are those of the instruction
+// 16 x 8 x 16.
+template <class Element, int Group, int Taps, int Step, int Columns>
+void add_line(walk_thread<Element, Group, Taps, Step, Columns>* lane, int k, int32_t number) {
+  for (int i = 0; i < 32; ++i) lane[i].add(k, number);
+}
+template <class Element, int Depth, int Step>
+void add_line(group_thread<Element, Depth, Step>* lane, int k, int32_t number) {
+  using thread = group_thread<Element, Depth, Step>;
+  for (int i = 0; i < 32 && k == 0; ++i) lane[i].move_up();
+  for (int s = 0; s < thread::taps; ++s)
+    for (int at = 0; at < Depth; ++at) {
+      float x[16];
+      for (int row = 0; row < 16; ++row) x[row] = value(lane[row + at % 16 / 8 * 16].row(number, s, at / 16)[at % 8]);
+      for (int j = 0; j < thread::met && j * Step + k < thread::taps; ++j)
+        for (int own = 0; own < 32; ++own)
+          for (int e = 0; e < 8; ++e) {
+            const group_weights& w =
+                lane[(own % 4 * 2 + e % 2) * 4 + at % 8 / 2].w[(j * Step + k) * thread::taps + s][at / 16];
+            const uint32_t pair = w.v[e / 4 * 2 + at % 16 / 8] >> at % 2 * 16;
+            lane[own].sum[j][e / 4][e % 4] += x[own / 4 + e / 2 % 2 * 8] * value(Element{static_cast<uint16_t>(pair)});
+          }
+    }
+}
+
+// Blocks that walk down, threads in turn between barriers, shared memory full of NaN.
+template <class Thread>
+void run_lines(const lines_conv& a, unsigned blocks) {
+  using T = typename Thread::element;
+  EXPECT_LE(Thread::scratch_bytes + ring_lines * a.line_at * int(sizeof(T)), Thread::shared_bytes);
+  constexpr int depth = (Thread::taps + Thread::step - 1) / Thread::step;
+  for (unsigned block = 0; block < blocks; ++block) {
+    std::vector<four_floats> shared(Thread::shared_bytes / sizeof(four_floats) + 1);
+    memset(static_cast<void*>(shared.data()), 0xff, shared.size() * sizeof shared[0]);
+    std::vector<Thread> threads;
+    threads.reserve(Thread::threads);
+    for (int i = 0; i < Thread::threads; ++i) threads.emplace_back(a, shared[0].v, static_cast<int32_t>(block), i);
+    const int32_t count = threads[0].line_count(Thread::taps);
+    const int32_t lines = (threads[0].end - threads[0].line + depth - 1) * Thread::step;
+    for (Thread& t : threads) {
+      for (int32_t number = 0; number < ring_lines - 1 && number < count; ++number) t.request(number);
+      t.load_weights();
+    }
+    for (int32_t number = 0, line = 1 - depth; number < lines; ++number) {
+      for (const Thread& t : threads)
+        if (number + ring_lines - 1 < count) t.request(number + ring_lines - 1);
+      const int k = number % Thread::step;
+      for (int i = 0; i < Thread::threads; i += 32) add_line(&threads[static_cast<size_t>(i)], k, number);
+      for (const Thread& t : threads)
+        if (k == (Thread::taps - 1) % Thread::step) t.finish(line);
+      if (k == Thread::step - 1) ++line;
+    }
+  }
+}
+
+}  // namespace quern::test

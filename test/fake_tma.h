@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT
+//
+// Blocks of tma.h and what they ask of the copy engine, on this CPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cuda/pixels_last.h"
+#include "cuda/tma_f32.h"
+#include "cuda/tma_half.h"
+#include "cuda/tma_halo.h"
+#include "fake_gpu.h"
+
+namespace quern::test {
+
+// The copy engine: what cuTensorMapEncodeIm2col was told, and a copy by it.
+struct fake_map {
+  const char* src;
+  uint64_t size[4], stride[3];
+  int lower[2], upper[2];
+  uint32_t channels, pixels, step[2];
+
+  template <class T>
+  void copy(T* to, tma_request r) const {
+    for (int32_t i = 0; i < static_cast<int32_t>(pixels); ++i) {
+      const int64_t w = r.w + r.tap_w, h = r.h + r.tap_h;
+      for (int32_t j = 0; j < static_cast<int32_t>(channels); ++j) {
+        const bool inside = in(r.c + j, 0) && in(w, 1) && in(h, 2) && in(r.n, 3);
+        const char* from =
+            src + (inside ? w * int64_t(stride[0]) + h * int64_t(stride[1]) + r.n * int64_t(stride[2]) : 0);
+        to[tma_swizzled<16 / sizeof(T)>(i, j)] = inside ? reinterpret_cast<const T*>(from)[r.c + j] : T{};
+      }
+      r.w += int32_t(step[0]);
+      if (r.w < int64_t(size[1]) + upper[0]) continue;
+      r.w = lower[0], r.h += int32_t(step[1]);
+      if (r.h < int64_t(size[2]) + upper[1]) continue;
+      r.h = lower[1], ++r.n;
+    }
+  }
+
+ private:
+  bool in(int64_t at, int axis) const { return at >= 0 && at < int64_t(size[axis]); }
+};
+static_assert(sizeof(fake_map) <= sizeof(tensor_map));
+
+// part[16 x columns] += a warp's pixels x weights, of one stage: element by element as the instruction's operands
+// are laid out.  Small integers have no low part: nothing is added then.
+template <class Tile>
+void multiply_stage(float* part, const typename Tile::fragments* x, bool low, const float* weights, int columns) {
+  const auto has_none = [](const auto& lane) {
+    for (const auto& step : lane.low)
+      for (float v : step)
+        if (v != 0) return false;
+    return true;
+  };
+  if (low && std::all_of(x, x + 32, has_none)) return;
+  for (int k = 0; k < Tile::bk; ++k) {
+    float line[Tile::bn];
+    for (int column = 0; column < columns; ++column) line[column] = weights[tma_swizzled<4>(column, k)];
+    for (int row = 0; row < 16; ++row) {
+      const auto& lane = x[row % 8 * 4 + k % 4];
+      const int step = k / 8, element = row / 8 + k % 8 / 4 * 2;
+      const float a = low ? lane.low[step][element] : lane.high[step][element];
+      for (int column = 0; column < columns; ++column) part[row * Tile::bn + column] += a * line[column];
+    }
+  }
+}
+
+template <class Tile>
+void run_tma_tile(const tma_conv& a, int32_t tile) {
+  const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+  const int warps = 4 * Tile::groups, used = std::min(Tile::bn, a.out.k - place.channel);
+  std::vector<four_floats> memory(Tile::shared_bytes / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  float* const shared = memory[0].v;
+  std::vector<float> sum(static_cast<size_t>(Tile::bm * Tile::bn)), part(16 * Tile::bn);
+  const float* weights = reinterpret_cast<const float*>(a.weights + place.group * a.weights_group) +
+                         int64_t{place.panel} * a.blocks * Tile::weight_floats;
+  fake_map map;
+  memcpy(&map, &a.src, sizeof map);
+  tma_walk walk(a, place);
+  for (int32_t i = 0; i < a.blocks; ++i, walk.advance(Tile::bk), weights += Tile::weight_floats) {
+    map.copy(shared, walk.now);
+    const bool whole =
+        std::all_of(weights + Tile::weight_floats / 2, weights + Tile::weight_floats, [](float v) { return v == 0; });
+    for (int warp = 0; warp < warps && place.pixel + 16 * warp < a.out.pixels; ++warp) {
+      typename Tile::fragments x[32];
+      for (int lane = 0; lane < 32; ++lane) x[lane].load(shared, 32 * warp + lane), x[lane].split();
+      std::fill(part.begin(), part.end(), 0.0f);
+      multiply_stage<Tile>(part.data(), x, true, weights, used);
+      if (!whole) multiply_stage<Tile>(part.data(), x, false, weights + Tile::weight_floats / 2, used);
+      multiply_stage<Tile>(part.data(), x, false, weights, used);
+      for (int k = 0; k < 16 * Tile::bn; ++k) sum[16 * warp * Tile::bn + k] += part[k];
+    }
+  }
+  const auto all = [&](auto f) {
+    for (int thread = 0; thread < 32 * warps; ++thread) f(Tile::output(a, shared, thread), thread);
+  };
+  all([&](auto out, int thread) { out.find_places(place.pixel + thread / 32 * 16); });
+  for (int32_t i = 0; i < Tile::bn / 32; ++i) {
+    all([&](auto out, int thread) {
+      float own[16];
+      for (int k = 0; k < 16; ++k) {
+        const int row = thread / 128 * 64 + tma_row(thread, k / 2 % 2);
+        own[k] = sum[row * Tile::bn + 32 * i + k / 4 * 8 + tma_column(thread, k % 2)];
+      }
+      Tile::stage_out(out, own, thread);
+    });
+    all([&](auto out, int) { out.finish(place.group, place.channel + 32 * i); });
+  }
+}
+
+// Boxes of a tensor, fastest axis first, as cuTensorMapEncodeTiled was told of them.
+struct fake_boxes {
+  char* tensor;
+  uint64_t size[4], stride[3];
+  uint32_t box[4];
+
+  // move(in memory, NULL where there is nothing; in shared memory) for each element of the box at `first`.
+  template <class T, class Move>
+  void each(T* shared, const int32_t (&first)[4], Move move) const {
+    const uint32_t rows = box[1] * box[2] * box[3];
+    for (uint32_t i = 0; i < rows; ++i) {
+      const int64_t at[] = {first[1] + int64_t(i % box[1]), first[2] + int64_t(i / box[1] % box[2]),
+                            first[3] + int64_t(i / box[1] / box[2])};
+      bool inside = true;
+      char* line = tensor;
+      for (int k = 0; k < 3; ++k) {
+        inside = inside && at[k] >= 0 && at[k] < int64_t(size[k + 1]);
+        if (inside) line += at[k] * int64_t(stride[k]);
+      }
+      for (uint32_t j = 0; j < box[0]; ++j)
+        move(inside && first[0] + j < size[0] ? reinterpret_cast<T*>(line) + first[0] + j : nullptr,
+             shared[tma_swizzled<16 / sizeof(T)>(int32_t(i), int32_t(j))]);
+    }
+  }
+  template <class T>
+  void load(T* to, const int32_t (&first)[4]) const {
+    each(to, first, [](const T* from, T& x) { x = from ? *from : T{}; });
+  }
+  template <class T>
+  void store(T* from, const int32_t (&first)[4]) const {
+    each(from, first, [](T* to, const T& x) {
+      if (to) *to = x;
+    });
+  }
+};
+static_assert(sizeof(fake_boxes) <= sizeof(tensor_map));
+
+// sum[channel of the tile][pixel of the tile] += the stages of a share: channels are rows, pixels columns.
+template <class Tile>
+void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share share,
+                           sum_type<typename Tile::element>* sum) {
+  using T = typename Tile::element;
+  using number = sum_type<T>;
+  constexpr int chunk = 16 / sizeof(T);
+  const int64_t lines = a.out.pixels / a.out.size[2];
+  const int pixels = static_cast<int>(std::min<int64_t>(Tile::bm, lines * a.columns - place.pixel));
+  const int channels = std::min(Tile::bn, a.out.k - place.channel);
+  std::vector<T> x(Tile::pixel_bytes / sizeof(T));
+  std::vector<number> line(Tile::bm);
+  const T* w = reinterpret_cast<const T*>(a.weights + place.group * a.weights_group) +
+               (int64_t{place.panel} * a.blocks + share.first) * int64_t(Tile::weight_bytes / sizeof(T));
+  fake_map map;
+  memcpy(&map, &a.src, sizeof map);
+  tma_walk walk(a, place);
+  if (share.first < share.last) walk.skip(share.first, Tile::bk);
+  for (int32_t i = share.first; i < share.last; ++i, walk.advance(Tile::bk), w += Tile::weight_bytes / sizeof(T)) {
+    map.copy(x.data(), walk.now);
+    for (int k = 0; k < Tile::taps * Tile::bk; ++k) {
+      const int tap = k / Tile::bk, at = k % Tile::bk;
+      for (int pixel = 0; pixel < pixels; ++pixel)
+        line[pixel] = static_cast<number>(value(x[tma_swizzled<chunk>(pixel + tap, at)]));
+      for (int channel = 0; channel < channels; ++channel) {
+        const number weight =
+            static_cast<number>(value(w[tap * Tile::tap_bytes / int(sizeof(T)) +
+                                        tma_swizzled<chunk>(chunk == 16 ? tma_packed_row(channel) : channel, at)]));
+        for (int pixel = 0; pixel < pixels; ++pixel) sum[channel * Tile::bm + pixel] += weight * line[pixel];
+      }
+    }
+  }
+}
+
+// What a block writes out of elements of 8 bits, whose channels lie in pairs.
+template <class Tile, int First = 0, class Sum>
+void write_pairs_of_parts(const tma_conv& a, int from, const std::vector<Tile>& threads, const Sum& sum_at) {
+  constexpr int rows = std::min(Tile::part_rows, Tile::written - First);
+  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  for (const Tile& t : threads)
+    if (residual) t.read_residual(from + First, rows);
+  for (const Tile& t : threads) {
+    std::vector<sum_type<typename Tile::element>> sum(Tile::written / 2);
+    for (int k = 0; k < Tile::written / 2; ++k) sum[static_cast<size_t>(k)] = sum_at(t, k);
+    const channel_f32 of[] = {t.of(0), t.of(1)};
+    residual ? t.template stage_pairs<true, First, rows>(sum.data(), of)
+             : t.template stage_pairs<false, First, rows>(sum.data(), of);
+  }
+  for (const Tile& t : threads) t.write_out(from + First, rows);
+  if constexpr (First + rows < Tile::written) write_pairs_of_parts<Tile, First + rows>(a, from, threads, sum_at);
+}
+
+// What a block writes out in chunks of eight channels, which are turned round in shared memory.
+template <class Tile, class Sum>
+void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& threads, const Sum& sum_at) {
+  using T = typename Tile::element;
+  const auto all = [&](auto f) {
+    for (const Tile& t : threads) f(t);
+  };
+  fake_boxes dst;
+  memcpy(&dst, &a.dst, sizeof dst);
+  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  for (int first = 0; first < Tile::written; first += Tile::part_rows) {
+    const int rows = std::min(Tile::part_rows, Tile::written - first);
+    if (residual) all([&](const Tile& t) { t.read_residual(from + first, rows); });
+    all([&](const Tile& t) {
+      for (int j = 0; j < rows / 8; ++j)
+        for (int i = 0; i < 2; ++i) {
+          uint32_t pair = 0;
+          char* at[2];
+          for (int e = 0; e < 2; ++e) {
+            at[e] = t.shared + Tile::staged(8 * j + tma_column(t.thread, e), tma_row(t.thread, i));
+            if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
+          }
+          const int k = 4 * (first / 8 + j) + 2 * i;
+          pair = residual ? finished_pair<T, true>(a.out.epilogue, t.of(i), sum_at(t, k), sum_at(t, k + 1), pair)
+                          : finished_pair<T, false>(a.out.epilogue, t.of(i), sum_at(t, k), sum_at(t, k + 1), pair);
+          for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
+        }
+    });
+    all([&](const Tile& t) {
+      if (!a.stores) return t.write_out(from + first, rows);
+      if (t.thread % 128 == 0)
+        t.each_box(from + first, rows, [&](char* box, int32_t channel, int32_t pixel) {
+          dst.store(reinterpret_cast<T*>(box), {channel, pixel, 0, 0});
+        });
+    });
+  }
+}
+
+// What a block writes out of a tile's sums: pixels from `from` on.
+template <class Tile>
+void write_halves(const tma_conv& a, const tma_place& place, int from, const sum_type<typename Tile::element>* sum) {
+  using T = typename Tile::element;
+  std::vector<four_floats> memory(static_cast<size_t>(Tile::groups * Tile::out_bytes) / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  std::vector<Tile> threads;
+  for (int i = 0; i < 128 * Tile::groups; ++i)
+    threads.push_back({a, place, reinterpret_cast<char*>(memory.data()) + i / 128 * Tile::out_bytes, i});
+  const auto sum_at = [&](const Tile& t, int k) {
+    const int channel = t.thread / 128 * 64 + Tile::channel_of_row(t.thread, k / 2 % 2);
+    return sum[channel * Tile::bm + from + 8 * (k / 4) + tma_column(t.thread, k % 2)];
+  };
+  const auto all = [&](auto f) {
+    for (const Tile& t : threads) f(t);
+  };
+  if (!threads[0].whole_chunks()) {
+    for (int i = 0; i < Tile::written / 16; ++i) {
+      all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
+      all([&](const Tile& t) {
+        sum_type<T> own[8];
+        for (int k = 0; k < 8; ++k) own[k] = sum_at(t, 8 * i + k);
+        t.stage_out(own);
+      });
+      all([&](const Tile& t) { t.finish(); });
+    }
+    return;
+  }
+  if constexpr (sizeof(T) == 2) {
+    write_whole_halves<Tile>(a, from, threads, sum_at);
+  } else {
+    write_pairs_of_parts<Tile>(a, from, threads, sum_at);
+  }
+}
+
+// A tile by the blocks of a cluster, each a share of the stages; sums of shares are added in their order.
+template <class Tile>
+void run_half_tile(const tma_conv& a, int32_t tile) {
+  const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+  std::vector<sum_type<typename Tile::element>> sum(static_cast<size_t>(Tile::bn * Tile::bm));
+  for (int rank = 0; rank < Tile::cluster; ++rank) {
+    std::vector<sum_type<typename Tile::element>> own(sum.size());
+    multiply_halves_share<Tile>(a, place, tma_share_of(a, rank, Tile::cluster), own.data());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
+  }
+  for (int from = 0; from < Tile::bm; from += Tile::written) write_halves<Tile>(a, place, from, sum.data());
+}
+
+// A tile of tma_halo.h by the group of warps whose turn it is, in a stage with room for nothing else.
+template <class Tile>
+void run_halo_tile(const halo_conv& a, int32_t tile) {
+  using T = typename Tile::element;
+  const halo_place place = halo_place_of(a, tile);
+  std::vector<four_floats> memory(static_cast<size_t>(Tile::stage_bytes) / sizeof(four_floats));
+  memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
+  T* const x = reinterpret_cast<T*>(memory.data());
+  fake_boxes src, dst;
+  memcpy(&src, &a.src, sizeof src), memcpy(&dst, &a.dst, sizeof dst);
+  EXPECT_EQ(src.box[1] * src.box[2], unsigned(a.pitch * a.lines));
+  EXPECT_LE(a.pitch * a.lines * 128, Tile::stage_bytes);
+  src.load(x, {0, place.w + a.begin[1], place.h + a.begin[0], place.n});
+  std::vector<Tile> threads;
+  for (int i = 0; i < 128; ++i) threads.push_back({a, place, reinterpret_cast<char*>(x), i});
+  std::vector<float> sum(static_cast<size_t>(Tile::bn * Tile::bm));
+  const T* w = reinterpret_cast<const T*>(a.weights);
+  for (int32_t position = 0; position < Tile::bm; ++position) {
+    const int32_t row = threads[0].row_of(position), column = position - row * a.pitch;
+    EXPECT_EQ(row, position / a.pitch);
+    if (row >= a.rows || column >= a.columns) continue;
+    for (int32_t tap = 0; tap < a.taps[0] * a.taps[1]; ++tap) {
+      const int32_t from = position + tap / a.taps[1] * a.step[0] * a.pitch + tap % a.taps[1] * a.step[1];
+      EXPECT_LT(from, a.pitch * a.lines);
+      for (int32_t channel = 0; channel < a.out.k; ++channel)
+        for (int32_t c = 0; c < Tile::bk; ++c)
+          sum[channel * Tile::bm + position] +=
+              value(w[tap * Tile::tap_bytes / 2 + tma_swizzled<8>(channel, c)]) * value(x[tma_swizzled<8>(from, c)]);
+    }
+  }
+  const auto sum_of = [&](const Tile& t, int k) {
+    return sum[tma_row(t.thread, k / 2 % 2) * Tile::bm + 8 * (k / 4) + tma_column(t.thread, k % 2)];
+  };
+  const auto all = [&](auto f) {
+    for (const Tile& t : threads) f(t);
+  };
+  if (!threads[0].whole_chunks()) {
+    for (int i = 0; i < Tile::bm / 16; ++i) {
+      all([&](const Tile& t) { t.output().find_place(t.output_of(16 * i + t.thread % 16)); });
+      all([&](const Tile& t) {
+        float own[8];
+        for (int k = 0; k < 8; ++k) own[k] = sum_of(t, 8 * i + k);
+        t.stage_out(own);
+      });
+      all([&](const Tile& t) { t.finish(); });
+    }
+    return;
+  }
+  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
+  if (residual) all([](const Tile& t) { t.read_residual(); });
+  all([&](const Tile& t) {
+    for (int k = 0; k < Tile::bm / 2; k += 2) {
+      uint32_t pair = 0;
+      char* at[2];
+      for (int e = 0; e < 2; ++e) {
+        const int32_t row = t.staged_row(8 * (k / 4) + tma_column(t.thread, e));
+        EXPECT_LT(row, halo_room(Tile::bm));
+        at[e] = t.shared + Tile::staged(row, tma_row(t.thread, k / 2 % 2));
+        if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
+      }
+      const channel_f32 of = t.of(k / 2 % 2);
+      pair = residual ? finished_pair<T, true>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair)
+                      : finished_pair<T, false>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair);
+      for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
+    }
+  });
+  if (a.stores) return dst.store(x, {0, place.w, place.h, place.n});
+  all([](const Tile& t) { t.write_out(); });
+}
+
+template <class Tile>
+void run_halo(const kernel& row, const std::string& name, unsigned blocks, void** parameters) {
+  if ("tma_" + name + "_sm90a" != row.name) return;
+  const auto& a = *static_cast<const halo_conv*>(parameters[0]);
+  fake->ahead = a.ahead;
+  EXPECT_LE(int32_t(blocks), a.tiles);
+  for (int32_t tile = 0; tile < a.tiles; ++tile) run_halo_tile<Tile>(a, tile);
+}
+
+template <class Tile>
+void run_tma(const kernel& row, const char* name, unsigned blocks, void** parameters) {
+  if (std::string("tma_") + name + "_sm90a" != row.name) return;
+  const auto& a = *static_cast<const tma_conv*>(parameters[0]);
+  fake->ahead = a.ahead;
+  const int32_t apart = int32_t(blocks) / Tile::cluster;
+  for (int32_t block = 0; block < apart; ++block)
+    for (int32_t tile = block; tile < a.tiles; tile += apart)
+      if constexpr (sizeof(typename Tile::element) < 4) {
+        run_half_tile<Tile>(a, tile);
+      } else {
+        run_tma_tile<Tile>(a, tile);
+      }
+}
+
+template <class T>
+void run_pixels_last(const pixels_last& a, unsigned blocks) {
+  for (unsigned block = 0; block < blocks; ++block) {
+    if (pixels_last_whole<T>(a)) {
+      for (int i = 0; i < pixels_last_threads; ++i) pixels_last_copy<T>(a, block, i);
+      continue;
+    }
+    T shared[pixels_last_elements];
+    memset(shared, 0xff, sizeof shared);
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read(a, block, i, shared);
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);
+  }
+}
+
+}  // namespace quern::test
