@@ -35,7 +35,8 @@ elseif(QUERN_CUDA AND NOT (QUERN_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
 endif()
 
 # Compiles `file` for the GPUs that `flags` name (--gpu 75 80 ptx80: machine code, and PTX for later ones), and
-# has it compiled once more as C++, for its rows.  Warnings of ptxas are errors too: no spill, no local memory.
+# has it compiled once more as C++, for its rows.  Warnings of ptxas are errors too (no spill, no local memory), and what
+# it only mentions (nvcc.sh).
 function(quern_cuda_kernel file src folder flags)
   get_filename_component(stem "${file}" NAME_WE)
   set(image "${folder}/${stem}.fatbin")
@@ -58,9 +59,11 @@ function(quern_cuda_kernel file src folder flags)
   else()
     # No contraction, as on the CPU.
     add_custom_command(OUTPUT "${image}"
-      COMMAND "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
+      COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" "${image}"
+        "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
         ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
-      DEPENDS "${file}" DEPFILE "${image}.d" COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
+      DEPENDS "${file}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" DEPFILE "${image}.d"
+      COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
   endif()
   set_source_files_properties("${file}" PROPERTIES LANGUAGE CXX OBJECT_DEPENDS "${image}"
     COMPILE_OPTIONS "-x;c++" COMPILE_DEFINITIONS "${QUERN_PREFIX_UPPER}_IMAGE_FILE=\"${image}\"")
