@@ -34,12 +34,13 @@ elseif(QUERN_CUDA AND NOT (QUERN_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
   endif()
 endif()
 
-# Compiles `file` for the GPUs that `flags` name (--gpu 75 80 ptx80: machine code, and PTX for later ones), and
-# has it compiled once more as C++, for its rows.  Warnings of ptxas are errors too (no spill, no local memory), and what
-# it only mentions (nvcc.sh).
-function(quern_cuda_kernel file src folder flags)
-  get_filename_component(stem "${file}" NAME_WE)
-  set(image "${folder}/${stem}.fatbin")
+# Compiles `files`, which differ by their type alone, for the GPUs that `flags` name (--gpu 75 80 ptx80: machine code,
+# and PTX for later ones) into one fat binary, where what they have in common is compressed away, and has them compiled
+# once more as C++, for their rows: as one source, which embeds it.  Sets `out_source` and `out_image`.  Warnings of ptxas
+# are errors too (no spill, no local memory), and what it only mentions (nvcc.sh).
+function(quern_cuda_kernels unit files src folder flags out_source out_image)
+  set(source "${folder}/${unit}.cu")
+  set(image "${folder}/${unit}.fatbin")
   set(targets "")
   list(REMOVE_ITEM flags --gpu)
   foreach(target IN LISTS flags)
@@ -49,7 +50,9 @@ function(quern_cuda_kernel file src folder flags)
       list(APPEND targets "-gencode=arch=compute_${target},code=sm_${target}")
     endif()
   endforeach()
-  file(MAKE_DIRECTORY "${folder}")
+  list(TRANSFORM files REPLACE "(.+)" "#include \"\\1\"\n")
+  string(JOIN "" files ${files})
+  file(CONFIGURE OUTPUT "${source}" CONTENT "${files}")
   set(warnings -Xptxas -warn-spills,-warn-lmem-usage)
   if(QUERN_WERROR)
     list(APPEND warnings -Werror=all-warnings)
@@ -61,10 +64,12 @@ function(quern_cuda_kernel file src folder flags)
     add_custom_command(OUTPUT "${image}"
       COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" "${image}"
         "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
-        ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${file}" -o "${image}"
-      DEPENDS "${file}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" DEPFILE "${image}.d"
-      COMMENT "Building CUDA fat binary ${stem}.fatbin" VERBATIM)
+        ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${source}" -o "${image}"
+      DEPENDS "${source}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" DEPFILE "${image}.d"
+      COMMENT "Building CUDA fat binary ${unit}.fatbin" VERBATIM)
   endif()
-  set_source_files_properties("${file}" PROPERTIES LANGUAGE CXX OBJECT_DEPENDS "${image}"
+  set_source_files_properties("${source}" PROPERTIES LANGUAGE CXX OBJECT_DEPENDS "${image}"
     COMPILE_OPTIONS "-x;c++" COMPILE_DEFINITIONS "${QUERN_PREFIX_UPPER}_IMAGE_FILE=\"${image}\"")
+  set(${out_source} "${source}" PARENT_SCOPE)
+  set(${out_image} "${image}" PARENT_SCOPE)
 endfunction()

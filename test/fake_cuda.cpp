@@ -151,11 +151,8 @@ void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   tiles("64x64_any", run_tiles<implicit_64x64_any>);
 }
 
-// What stands for the kernel pixels_last of an image.
-void* pixels_last_of(quern_type type) {
-  static char entries[8];
-  return &entries[type_bytes(type)];
-}
+// What stands for the kernel beside those of conv_tma's rows.
+char pixels_last_entry;
 
 }  // namespace
 
@@ -199,8 +196,7 @@ cuda_driver fake_driver() {
         *function = const_cast<kernel*>(&kernel_at(i));
         return 0;
       }
-    for (size_t i = 0; i < kernel_count() && strcmp(name, "pixels_last_sm90a") == 0; ++i)
-      if (kernel_at(i).image == module) return *function = pixels_last_of(kernel_at(i).type), 0;
+    if (strcmp(name, "pixels_last_sm90a") == 0) return *function = &pixels_last_entry, 0;
     return 500;  // CUDA_ERROR_NOT_FOUND
   };
   d.function_attribute = [](int* value, int attribute, void*) {
@@ -261,12 +257,8 @@ cuda_driver fake_driver() {
     }
     if (x % cluster != 0 || cluster > 8) return 1;
     if (fake->fails) return fake->fails;
-    if (function == pixels_last_of(QUERN_F32)) {
-      run_pixels_last<float>(*static_cast<const pixels_last*>(parameters[0]), x);
-    } else if (function == pixels_last_of(QUERN_F16)) {
-      run_pixels_last<uint16_t>(*static_cast<const pixels_last*>(parameters[0]), x);
-    } else if (function == pixels_last_of(QUERN_S8)) {
-      run_pixels_last<uint8_t>(*static_cast<const pixels_last*>(parameters[0]), x);
+    if (function == &pixels_last_entry) {
+      run_pixels_last(*static_cast<const pixels_last*>(parameters[0]), x);
     } else {
       run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
     }

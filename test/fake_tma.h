@@ -397,5 +397,10 @@ void run_pixels_last(const pixels_last& a, unsigned blocks) {
     for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);
   }
 }
+inline void run_pixels_last(const pixels_last& a, unsigned blocks) {
+  if (a.element == 1) return run_pixels_last<uint8_t>(a, blocks);
+  if (a.element == 2) return run_pixels_last<uint16_t>(a, blocks);
+  run_pixels_last<float>(a, blocks);
+}
 
 }  // namespace quern::test

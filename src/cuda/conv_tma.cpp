@@ -399,6 +399,7 @@ quern_status copy_pixels(const launching& l, const geometry& g, quern_type type,
                    int32_t(up(channels, pixels_last_tile)),
                    {},
                    g.src_block,
+                   int32_t(type_bytes(type)),
                    l.args.src,
                    l.workspace};
   std::copy_n(g.src, 5, c.stride);

@@ -20,6 +20,7 @@ struct pixels_last {
   int32_t channel_tiles;
   int64_t stride[5];  // of src: n c d h w
   int64_t block;      // channels that lie side by side
+  int32_t element;    // bytes of one
   const void* src;
   void* dst;
 };
@@ -89,13 +90,22 @@ QUERN_INLINE void pixels_last_write(const pixels_last& a, int64_t block, int32_t
 }  // namespace
 }  // namespace quern
 
-// The kernel beside those of a file, for its elements.
-#define QUERN_PIXELS_LAST(type)                                                                              \
-  extern "C" __global__ void __launch_bounds__(quern::pixels_last_threads)                                   \
-      pixels_last_sm90a(const __grid_constant__ quern::pixels_last a) {                                      \
-    if (quern::pixels_last_whole<type>(a)) return quern::pixels_last_copy<type>(a, blockIdx.x, threadIdx.x); \
-    __shared__ type shared[quern::pixels_last_elements];                                                     \
-    quern::pixels_last_read(a, blockIdx.x, threadIdx.x, shared);                                             \
-    __syncthreads();                                                                                         \
-    quern::pixels_last_write(a, blockIdx.x, threadIdx.x, shared);                                            \
-  }
+#ifdef __CUDACC__
+
+template <class T>
+__device__ __forceinline__ void run_pixels_last(const quern::pixels_last& a) {
+  if (quern::pixels_last_whole<T>(a)) return quern::pixels_last_copy<T>(a, blockIdx.x, threadIdx.x);
+  __shared__ T shared[quern::pixels_last_elements];
+  quern::pixels_last_read(a, blockIdx.x, threadIdx.x, shared);
+  __syncthreads();
+  quern::pixels_last_write(a, blockIdx.x, threadIdx.x, shared);
+}
+
+extern "C" __global__ void __launch_bounds__(quern::pixels_last_threads)
+    pixels_last_sm90a(const __grid_constant__ quern::pixels_last a) {
+  if (a.element == 1) return run_pixels_last<uint8_t>(a);
+  if (a.element == 2) return run_pixels_last<uint16_t>(a);
+  run_pixels_last<float>(a);
+}
+
+#endif

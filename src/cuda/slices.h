@@ -246,32 +246,37 @@ struct slice_thread {
   }
 };
 
-}  // namespace
-}  // namespace quern
+#ifdef __CUDACC__
+
+template <class T, int V>
+__device__ __forceinline__ void over_slices(const slices& a, float* shared) {
+  slice_thread<T, V> t(a, int32_t(blockIdx.x), int32_t(threadIdx.x), shared);
+  t.load();
+  t.template publish<false>();
+  __syncthreads();
+  t.template join<false>();
+  __syncthreads();
+  t.take_first();
+  if (t.has_second()) {
+    t.template publish<true>();
+    __syncthreads();
+    t.template join<true>();
+    __syncthreads();
+    t.take_second();
+  }
+  t.finish();
+}
 
 // The kernel for elements of a type.
-#define QUERN_SLICES(name, type)                                                              \
-  template <int V>                                                                            \
-  static __device__ __forceinline__ void over_slices(const quern::slices& a, float* shared) { \
-    quern::slice_thread<type, V> t(a, int32_t(blockIdx.x), int32_t(threadIdx.x), shared);     \
-    t.load();                                                                                 \
-    t.template publish<false>();                                                              \
-    __syncthreads();                                                                          \
-    t.template join<false>();                                                                 \
-    __syncthreads();                                                                          \
-    t.take_first();                                                                           \
-    if (t.has_second()) {                                                                     \
-      t.template publish<true>();                                                             \
-      __syncthreads();                                                                        \
-      t.template join<true>();                                                                \
-      __syncthreads();                                                                        \
-      t.take_second();                                                                        \
-    }                                                                                         \
-    t.finish();                                                                               \
-  }                                                                                           \
-  extern "C" __global__ void __launch_bounds__(quern::slice_threads, 3)                       \
-      name(const __grid_constant__ quern::slices a) {                                         \
-    extern __shared__ float shared[];                                                         \
-    if (a.wide) return over_slices<quern::whole<type>>(a, shared);                            \
-    over_slices<1>(a, shared);                                                                \
+#define QUERN_SLICES(name, type)                                                \
+  extern "C" __global__ void __launch_bounds__(quern::slice_threads, 3)         \
+      name(const __grid_constant__ quern::slices a) {                           \
+    extern __shared__ float shared[];                                           \
+    if (a.wide) return quern::over_slices<type, quern::whole<type>>(a, shared); \
+    quern::over_slices<type, 1>(a, shared);                                     \
   }
+
+#endif
+
+}  // namespace
+}  // namespace quern

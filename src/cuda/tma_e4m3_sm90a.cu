@@ -6,7 +6,6 @@
 #ifdef __CUDACC__
 
 QUERN_TMA_BYTE_KERNELS(QUERN_TMA_HALF_ENTRY, e4m3)
-QUERN_PIXELS_LAST(uint8_t)
 
 #else
 

@@ -14,7 +14,7 @@ namespace {
 using namespace quern;
 
 template <class Tile>
-__device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32_t full, uint32_t empty) {
+__device__ __forceinline__ void request_stages(const tma_conv& a, uint32_t base, uint32_t full, uint32_t empty) {
   const uint32_t weights_at = base + Tile::stages * Tile::pixel_floats * 4;
   int stage = 0;
   uint32_t turn = 0;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void run(const tma_conv& a) {
   __syncthreads();
   if (threadIdx.x >= 128 * Tile::groups) {
     fewer_registers<Producer>();
-    if (threadIdx.x == 128 * Tile::groups) request<Tile>(a, base, full, empty);
+    if (threadIdx.x == 128 * Tile::groups) request_stages<Tile>(a, base, full, empty);
   } else {
     more_registers<Consumer>();
     multiply<Tile>(a, shared, base, full, empty);
@@ -131,7 +131,6 @@ __device__ __forceinline__ void run(const tma_conv& a) {
 QUERN_TMA(128x128, 40, 232)
 QUERN_TMA(192x64, 24, 160)
 QUERN_TMA(128x64, 40, 232)
-QUERN_PIXELS_LAST(float)
 
 #else
 

@@ -7,7 +7,6 @@
 #ifdef __CUDACC__
 
 QUERN_TMA_BYTE_KERNELS(QUERN_TMA_HALF_ENTRY, s8)
-QUERN_PIXELS_LAST(uint8_t)
 
 #else
 
