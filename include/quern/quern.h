@@ -270,18 +270,18 @@ enum {
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
- * conv_implicit, conv_tensor, conv_tma, conv_first_layer, conv_few_channels, conv_walk and conv_group multiply its
- * zeros, so there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the tap out: the
- * property "pads" of wish.deny.  conv_group multiplies inputs of some groups beside an output's own by zero as well: where
- * those are infinite or NaN, the output is NaN.
+ * conv_implicit, conv_tensor, conv_tma, conv_first_layer, conv_first_box, conv_few_channels, conv_walk and conv_group
+ * multiply its zeros, so there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the tap
+ * out: the property "pads" of wish.deny.  conv_group multiplies inputs of some groups beside an output's own by zero as
+ * well: where those are infinite or NaN, the output is NaN.
  *
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
- * good as any number.  conv_tensor, conv_tma and conv_first_layer have two parts of TF32; what is within 2^-12 of the
- * largest float counts as infinite. conv_split3 and gemm_split3 have three of bf16, right up to the largest float, conv_split2
- * and gemm_split2 two, of which inputs and weights within 2^-8 of it count as infinite; for both denormal inputs,
- * weights and sums are zeros, and parts below the smallest normal float are: from 1e-30 down, inputs and weights
- * lose digits. */
+ * good as any number.  conv_tensor, conv_tma, conv_first_layer and conv_first_box have two parts of TF32; what is within
+ * 2^-12 of the largest float counts as infinite.  conv_split3 and gemm_split3 have three of bf16, right up to the largest
+ * float, conv_split2 and gemm_split2 two, of which inputs and weights within 2^-8 of it count as infinite; for both
+ * denormal inputs, weights and sums are zeros, and parts below the smallest normal float are: from 1e-30 down, inputs and
+ * weights lose digits. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
