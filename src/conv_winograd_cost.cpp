@@ -47,17 +47,21 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   const weight_panels panels = {g, row.nr, row.vector, t.products()};
   blocking b = {};
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
-  // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which
-  // is to be large enough to hide that: about 8 cycles a line from L3, of which a tile buys half a cycle.  Those that
-  // L3 does not keep come so slowly that tiles had better wait there.
+  // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which is
+  // to be large enough to hide that: each tile buys the cycles of one product a line.  Where L2 does not hold so many,
+  // more tiles wait in L3, and more still of weights that L3 does not keep.
   const int64_t l2 = int64_t(m.l2),
                 one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
   b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
   b.word[weights_ahead] = !resident;
-  const int64_t room = resident ? l2 * 3 / 4 - weights : (far ? 8 : 4) * l2, least = up(12, row.mr) * row.mr;
-  const int64_t largest = far                               ? std::numeric_limits<int64_t>::max()
+  const double line = 64 / (m.l3_rate * m.cycle_ns), product = pace(row, m) * 8 / row.vector;
+  const int64_t least = up(12, row.mr) * row.mr, hide = up(int64_t(1.5 * line / product), row.mr) * row.mr;
+  const bool near = !resident && std::max(least, hide) * one_tile <= l2 * 9 / 8;
+  const int64_t room = resident ? l2 * 3 / 4 - weights : near ? l2 * 9 / 8 : (far ? 8 : 4) * l2;
+  const int64_t largest = near                              ? std::max(least, hide)
+                          : far                             ? std::numeric_limits<int64_t>::max()
                           : resident && b.word[image_ahead] ? least
                                                             : std::max(least, up(25, row.mr) * row.mr);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
@@ -100,9 +104,15 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
   const double passing = 0.7 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);  // read alone
   const double weights = std::max(0.1 * passing, passing - b.cycles);
+  // Transformed tiles that L2 does not keep are written and read line by line, each in another page.
+  const double buffers = double(b.workspace_bytes) > double(m.l2) * 9 / 8
+                             ? 2.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
+                             : 0;
   const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
-  return waiting(row, m, b, weights + image / (fetch_rate(m, o.all()) * m.cycle_ns));
+  return waiting(row, m, b,
+                 weights + image / (fetch_rate(m, o.all()) * m.cycle_ns) +
+                     buffers / (fetch_rate(m, double(b.workspace_bytes)) * m.cycle_ns));
 }
 
 }  // namespace quern::winograd_driver
