@@ -56,14 +56,16 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
   b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
   b.word[weights_ahead] = !resident;
-  const double line = 64 / (m.l3_rate * m.cycle_ns), product = pace(row, m) * 8 / row.vector;
-  const int64_t least = up(12, row.mr) * row.mr, hide = up(int64_t(1.5 * line / product), row.mr) * row.mr;
-  const bool near = !resident && std::max(least, hide) * one_tile <= l2 * 9 / 8;
-  const int64_t room = resident ? l2 * 3 / 4 - weights : near ? l2 * 9 / 8 : (far ? 8 : 4) * l2;
-  const int64_t largest = near                              ? std::max(least, hide)
+  // So many tiles barely.
+  const double hides = std::min(64 / (m.l3_rate * m.cycle_ns) / (pace(row, m) * 8 / row.vector), 1000.0);
+  const auto whole = [&](double tiles) { return std::max(up(12, row.mr), up(int64_t(tiles), row.mr)) * row.mr; };
+  const int64_t least = whole(0), in_l2 = l2 * 9 / 8;
+  const bool near = !resident && whole(hides) * one_tile <= in_l2;
+  const int64_t room = resident ? l2 * 3 / 4 - weights : near ? in_l2 : (far ? 8 : 4) * l2;
+  const int64_t largest = near                              ? whole(1.5 * hides)
                           : far                             ? std::numeric_limits<int64_t>::max()
                           : resident && b.word[image_ahead] ? least
-                                                            : std::max(least, up(25, row.mr) * row.mr);
+                                                            : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
   int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
   b.word[tile_groups] = parts, b.word[blocks] = 1;
@@ -106,7 +108,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double weights = std::max(0.1 * passing, passing - b.cycles);
   // Transformed tiles that L2 does not keep are written and read line by line, each in another page.
   const double buffers = double(b.workspace_bytes) > double(m.l2) * 9 / 8
-                             ? 2.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
+                             ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
                              : 0;
   const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
