@@ -26,11 +26,14 @@ template <class V, int M>
   const float* p = t.src + (t.origin + static_cast<ptrdiff_t>(x));
   const size_t count = t.n - x;
   V d[A], o[A];
-  QUERN_UNROLL for (int k = 0; k < A; ++k, p += t.column) {
-    d[k] = !(t.columns >> k & 1) ? V::zero() : count >= V::width ? V::load(p) : V::load_part(p, count);
-    V::hold(d[k]);                                            // one load for all that it is part of
-    if (k >= TAPS - 1) __builtin_prefetch(p + M * t.column);  // the next strip's
-  }
+  if (__builtin_expect(t.columns == (1u << A) - 1 && count >= V::width, 1))
+    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = V::load(p + k * t.column);
+  else
+    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = !(t.columns >> k & 1) ? V::zero()
+                                                    : count >= V::width   ? V::load(p + k * t.column)
+                                                                          : V::load_part(p + k * t.column, count);
+  QUERN_UNROLL for (int k = 0; k < A; ++k) V::hold(d[k]);  // one load for all that it is part of
+  QUERN_UNROLL for (int k = TAPS - 1; k < A; ++k) __builtin_prefetch(p + (k + M) * t.column);  // the next strip's
   input_line<A>(d, o);
   QUERN_UNROLL for (int j = 0; j < A; ++j) o[j].store(t.v + static_cast<size_t>(j) * t.matrix + x);
 }
@@ -63,29 +66,27 @@ void planes_winograd(const grouped_f32& g) {
 
   const epilogue_f32& e = *g.out.epilogue;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  const bool bounded = e.upper < __builtin_inff();
+  if (e.clamp_only && g.m == MR) {
+    // No branch between stores: lines that are not wanted go where the first one does, before it.
+    ptrdiff_t line[M];
+    QUERN_UNROLL for (int i = 0; i < M; ++i) line[i] = static_cast<size_t>(i) < g.lines ? i * g.dst_line : 0;
+    float* c = g.out.c;
+    QUERN_UNROLL for (int o = 0; o < MR; ++o, c += g.out.ldc) {
+      __asm__("" : "+r"(c));
+      V y[M];
+      output_line<A, M>(acc[o], y);
+      const V bias = V::set1(e.bias ? e.bias[g.out.channel + static_cast<size_t>(o)] : -0.0f);
+      QUERN_UNROLL for (int i = M - 1; i >= 0; --i) V::min(upper, V::max(lower, y[i] + bias))
+          .store_part(c + line[i], g.n);
+    }
+    return;
+  }
   alignas(64) float sums[M][MR * W];
   QUERN_UNROLL for (int o = 0; o < MR; ++o) {
-    if (static_cast<size_t>(o) >= g.m) break;
     V y[M];
     output_line<A, M>(acc[o], y);
-    const V bias = V::set1(e.clamp_only && e.bias ? e.bias[g.out.channel + static_cast<size_t>(o)] : -0.0f);
-    float* c = g.out.c + static_cast<size_t>(o) * g.out.ldc;
-    QUERN_UNROLL for (int i = 0; i < M; ++i, c += g.dst_line) {
-      if (static_cast<size_t>(i) >= g.lines) break;
-      if (!e.clamp_only) {
-        y[i].store(sums[i] + o * W);
-        continue;
-      }
-      V value = V::max(lower, y[i] + bias);
-      if (bounded) value = V::min(upper, value);  // takes turns with the multiply-adds
-      if (g.n == W)
-        value.store(c);
-      else
-        value.store_part(c, g.n);
-    }
+    QUERN_UNROLL for (int i = 0; i < M; ++i) y[i].store(sums[i] + o * W);
   }
-  if (e.clamp_only) return;
   output_f32 out = g.out;
   for (size_t i = 0; i < g.lines; ++i, out.c += g.dst_line) {
     finish<V>(out, g.m, g.n, sums[i], W);
