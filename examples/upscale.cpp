@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "../tools/peak.h"
+#include "../tools/stop.h"
 #include "upscale/compare.h"
 #include "upscale/model.h"
 #include "upscale/network.h"
@@ -247,6 +248,9 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file limit is an error like any other
   try {
     upscale_photo(options);
+  } catch (const tools::stop& what) {
+    std::fprintf(stderr, "upscale: %s\n", what.text.c_str());
+    return 1;
   } catch (const failure& what) {
     std::fprintf(stderr, "upscale: %s\n", what.what());
     return 1;

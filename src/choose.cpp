@@ -449,11 +449,13 @@ quern_status choose(full_problem& p, const resolved_wish& w, option& best, quern
 }
 
 bool vary(const full_problem& p, const resolved_wish& w, const variation& as, option& o) {
-  const auto scaled = [](uint64_t bytes, int32_t power) {
-    return std::clamp<uint64_t>(power < 0 ? bytes >> -power : bytes << power, 1, uint64_t{1} << 40);
+  const auto scaled = [](uint64_t x, int32_t power) {
+    return std::clamp<uint64_t>(power < 0 ? x >> -power : x << power, 1, uint64_t{1} << 40);
   };
   machine m = w.machine;
   m.l1 = scaled(m.l1, as.l1), m.l2 = scaled(m.l2, as.l2);
+  m.gpu.clock_mhz = static_cast<uint32_t>(std::min<uint64_t>(scaled(m.gpu.clock_mhz, as.l1), INT32_MAX));
+  m.gpu.multiprocessors = static_cast<uint32_t>(std::min<uint64_t>(scaled(m.gpu.multiprocessors, as.l2), 1 << 20));
   const uint32_t threads = std::clamp(as.threads, 1u, std::max(1u, w.wish.threads));
   const blocking b = o.algorithm->choose_blocks(p, *o.row, m, threads);
   if (exceeds(b, workspace_limit(w))) return false;

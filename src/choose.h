@@ -18,7 +18,8 @@ struct resolved_wish {
 };
 
 // Block sizes other than the driver's own: those that it would choose for caches 2^l1 and 2^l2 times as large, and
-// for so many threads.  Whatever they say, the driver makes sound blocks of it.
+// for so many threads; on a GPU for arithmetic 2^l1 times as fast, and 2^l2 times as many multiprocessors.  Whatever they
+// say, the driver makes sound blocks of it.
 struct variation {
   int32_t l1, l2;
   uint32_t threads;

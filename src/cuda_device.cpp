@@ -92,6 +92,7 @@ quern_status open_cuda(const cuda_driver& driver, void* context, quern_device*& 
     const in_context inside(driver, context);
     if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", error);
     if (const int code = describe(driver, gpu)) return driver_fails(driver, code, "cuDeviceGetAttribute", error);
+    gpu.driver = static_cast<uint32_t>(version);
   }
   if (gpu.capability < least_capability)
     return fail(error, QUERN_UNSUPPORTED, "gpu.capability", gpu.capability, least_capability,
@@ -201,6 +202,77 @@ quern_status launch_kernel(const launching& l, const kernel& row, uint32_t block
 
 quern_status launch_prepare(const launching& l, uint32_t blocks, uint32_t threads, const void* parameters) {
   return launch_function(l, l.loaded.prepare, {{blocks, 1, 1}, {threads, 1, 1}, 0, l.stream, nullptr, 0}, parameters);
+}
+
+namespace {
+
+// A driver's call in the device's context.
+template <class Call>
+quern_status in_its_context(const quern_device& device, const char* name, quern_error* error, Call call) {
+  const in_context inside(device.driver, device.context);
+  if (inside.code()) return driver_fails(device.driver, inside.code(), "cuCtxPushCurrent", error);
+  const int code = call(device.driver);
+  return code ? driver_fails(device.driver, code, name, error) : QUERN_OK;
+}
+
+uint64_t address_of(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+
+}  // namespace
+
+quern_status copy_to_gpu(const quern_device& device, void* stream, void* to, const void* from, uint64_t bytes,
+                         quern_error* error) {
+  return in_its_context(device, "cuMemcpyHtoDAsync", error, [&](const cuda_driver& driver) {
+    const int code = driver.copy_to_gpu(address_of(to), from, bytes, stream);
+    return code ? code : driver.wait(stream);
+  });
+}
+
+quern_status copy_on_gpu(const quern_device& device, void* stream, void* to, const void* from, uint64_t bytes,
+                         quern_error* error) {
+  return in_its_context(device, "cuMemcpyDtoDAsync", error, [&](const cuda_driver& driver) {
+    return driver.copy_on_gpu(address_of(to), address_of(from), bytes, stream);
+  });
+}
+
+quern_status make_timer(const quern_device& device, gpu_timer& timer, quern_error* error) {
+  return in_its_context(device, "cuEventCreate", error, [&](const cuda_driver& driver) {
+    const int code = driver.make_event(&timer.begin, 0);
+    return code ? code : driver.make_event(&timer.end, 0);
+  });
+}
+
+void destroy_timer(const quern_device& device, const gpu_timer& timer) {
+  const in_context inside(device.driver, device.context);
+  for (void* const event : {timer.begin, timer.end})
+    if (event && inside.code() == 0) device.driver.destroy_event(event);
+}
+
+quern_status time_runs(const quern_device& device, void* stream, const gpu_timer& timer, int runs,
+                       quern_status (*launch)(void* self), void* self, double& ns, quern_error* error) {
+  const cuda_driver& driver = device.driver;
+  const in_context inside(driver, device.context);
+  if (inside.code()) return driver_fails(driver, inside.code(), "cuCtxPushCurrent", error);
+  if (const int code = driver.begin_capture(stream, cuda_capture_of_thread))
+    return driver_fails(driver, code, "cuStreamBeginCapture", error);
+  quern_status status = launch(self);
+  int code = driver.record(timer.begin, stream, cuda_record_in_graph);
+  for (int i = 0; i < runs && !status; ++i) status = launch(self);
+  if (!code) code = driver.record(timer.end, stream, cuda_record_in_graph);
+  const char* call = "cuEventRecord";
+  void *graph = nullptr, *ready = nullptr;
+  if (const int ended = driver.end_capture(stream, &graph); !code) code = ended, call = "cuStreamEndCapture";
+  const auto next = [&](const char* name, const auto& ask) {
+    if (!status && !code) code = ask(), call = name;
+  };
+  float ms = 0;
+  next("cuGraphInstantiate", [&] { return driver.instantiate(&ready, graph, 0); });
+  next("cuGraphLaunch", [&] { return driver.launch_graph(ready, stream); });
+  next("cuStreamSynchronize", [&] { return driver.wait(stream); });
+  next("cuEventElapsedTime", [&] { return driver.elapsed(&ms, timer.begin, timer.end); });
+  if (ready) driver.destroy_ready(ready);
+  if (graph) driver.destroy_graph(graph);
+  ns = 1e6 * double(ms) / runs;
+  return status ? status : code ? driver_fails(driver, code, call, error) : QUERN_OK;
 }
 
 }  // namespace quern

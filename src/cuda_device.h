@@ -58,4 +58,19 @@ quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks,
 // And what comes before it.
 quern_status launch_prepare(const launching&, uint32_t blocks, uint32_t threads, const void* parameters);
 
+// Copies on the stream: of this computer's memory, which is free again when it returns; of the GPU's own.
+quern_status copy_to_gpu(const quern_device&, void* stream, void* to, const void* from, uint64_t bytes, quern_error*);
+quern_status copy_on_gpu(const quern_device&, void* stream, void* to, const void* from, uint64_t bytes, quern_error*);
+
+// Between two events a GPU tells the time.
+struct gpu_timer {
+  void *begin, *end;
+};
+quern_status make_timer(const quern_device&, gpu_timer&, quern_error*);
+void destroy_timer(const quern_device&, const gpu_timer&);
+// What each of `runs` launches takes that follow each other and one that is not timed, all in one graph; waits for the
+// stream.
+quern_status time_runs(const quern_device&, void* stream, const gpu_timer&, int runs,
+                       quern_status (*launch)(void* self), void* self, double& ns, quern_error*);
+
 }  // namespace quern

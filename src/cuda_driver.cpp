@@ -26,7 +26,20 @@ constexpr const char* names[] = {"cuInit",
                                  "cuFuncSetAttribute",
                                  "cuLaunchKernelEx",
                                  "cuTensorMapEncodeIm2col",
-                                 "cuTensorMapEncodeTiled"};
+                                 "cuTensorMapEncodeTiled",
+                                 "cuMemcpyHtoDAsync_v2",
+                                 "cuMemcpyDtoDAsync_v2",
+                                 "cuStreamSynchronize",
+                                 "cuStreamBeginCapture_v2",
+                                 "cuStreamEndCapture",
+                                 "cuGraphInstantiateWithFlags",
+                                 "cuGraphLaunch",
+                                 "cuGraphExecDestroy",
+                                 "cuGraphDestroy",
+                                 "cuEventCreate",
+                                 "cuEventDestroy_v2",
+                                 "cuEventRecordWithFlags",
+                                 "cuEventElapsedTime"};
 static_assert(sizeof names / sizeof names[0] * sizeof(void*) == sizeof(cuda_driver), "in the order of its members");
 
 }  // namespace

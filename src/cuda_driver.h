@@ -44,6 +44,20 @@ struct cuda_driver {
   // One by which it finds boxes of a tensor.
   int (*encode_tiled)(void* map, int type, uint32_t rank, void* address, const uint64_t* size, const uint64_t* stride,
                       const uint32_t* box, const uint32_t* step, int interleave, int swizzle, int promotion, int fill);
+  // What tuning measures with.
+  int (*copy_to_gpu)(uint64_t to, const void* from, size_t bytes, void* stream);
+  int (*copy_on_gpu)(uint64_t to, uint64_t from, size_t bytes, void* stream);
+  int (*wait)(void* stream);
+  int (*begin_capture)(void* stream, int mode);
+  int (*end_capture)(void* stream, void** graph);
+  int (*instantiate)(void** ready, void* graph, unsigned long long flags);
+  int (*launch_graph)(void* ready, void* stream);
+  int (*destroy_ready)(void* ready);
+  int (*destroy_graph)(void* graph);
+  int (*make_event)(void** event, unsigned flags);
+  int (*destroy_event)(void* event);
+  int (*record)(void* event, void* stream, unsigned flags);
+  int (*elapsed)(float* ms, void* begin, void* end);
 };
 
 // CUdevice_attribute and CUfunction_attribute.
@@ -74,6 +88,12 @@ enum {
   cuda_map_swizzle_none = 0,
   cuda_map_swizzle_128 = 3,
   cuda_map_promote_256 = 3,
+};
+
+// CUstreamCaptureMode and CUevent_record_flags.
+enum {
+  cuda_capture_of_thread = 1,  // forbids nothing to other threads
+  cuda_record_in_graph = 1,    // an event that the graph records, whenever it runs
 };
 
 // What the driver calls an error.

@@ -10,15 +10,12 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 
 #include <algorithm>
 
-#include "blob.h"
-#include "driver.h"
 #include "exec.h"
-#include "packing.h"
 #include "problem.h"
+#include "tune_stand.h"
 #include "tuning.h"
 #include "versioned.h"
 
@@ -29,7 +26,7 @@ constexpr double hysteresis = 0.97;       // of the choice's time, which another
 constexpr double shortest_sample = 60e3;  // ns; shorter runs are repeated
 constexpr double longest_warm_up = 5e6;   // ns
 constexpr double behind = 1.5;            // times the best: not worth a second look
-constexpr int most_samples = 48, most_entrants = 64, most_trials = 128;
+constexpr int most_entrants = 64;
 
 struct level_row {
   uint32_t milliseconds;
@@ -38,7 +35,8 @@ struct level_row {
   int samples;        // of who stays to the end
   int again;          // of the fastest with other blocks
   int l1, l2, split;  // how far those go: powers of two of the caches, halvings of the threads
-  uint64_t workspaces() const { return again ? 4 : 1; }  // of the first stage's size: larger caches give larger blocks
+  // Of the first stage: larger caches give larger blocks.
+  race_size size_of(const option* options, int count) const { return {options, count, again > 0, again ? 4u : 1u}; }
 };
 constexpr level_row levels[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0},
                                 {60, 4, 2, 1.25, 9, 0, 0, 0, 0},
@@ -49,62 +47,6 @@ constexpr level_row levels[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0},
 uint32_t milliseconds_of(const quern_budget& b) {
   return b.milliseconds ? b.milliseconds : levels[b.level].milliseconds;
 }
-
-double now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) * 1e9 + double(t.tv_nsec);
-}
-
-// One that is measured.
-struct trial {
-  option o;
-  variation as;
-  char* packed;  // its weights, payload alone; NULL: not packed yet, or taken as they are
-  double sample[most_samples];
-  int samples, runs;  // runs of a sample
-  int left;           // the stage and round after which it left: who stays longer is the better
-  double median, least;
-};
-
-uint64_t aligned(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
-
-// The caller's memory, cut up from the front.
-struct arena {
-  char* at;
-  uint64_t left;
-  void* take(uint64_t bytes) {
-    bytes = aligned(bytes);
-    if (bytes > left) return nullptr;
-    char* const here = at;
-    at += bytes, left -= bytes;
-    return here;
-  }
-};
-
-// Of scale, bias or slope.
-uint64_t vector_floats(const quern_problem& p) { return uint64_t(output_channels(p)); }
-
-uint64_t all_operands(const quern_problem& p) {
-  uint64_t all = aligned(bytes_of(p.src)) + aligned(bytes_of(p.dst)) + aligned(bytes_of(p.weights));
-  if (p.epilogue.residual) all += aligned(bytes_of(p.residual));
-  return all + 3 * aligned(vector_floats(p) * 4);
-}
-
-uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
-uint64_t packed_of(const option& o) { return o.algorithm->pack ? aligned(o.blocks.packed_bytes) : 0; }
-
-// Uniform in [-1, 1), in multiples of 2^-23: no denormals among them.
-struct random_floats {
-  uint64_t state = 0x9e3779b97f4a7c15;
-  void fill(void* to, uint64_t count) {
-    float* const f = static_cast<float*>(to);
-    for (uint64_t i = 0; i < count; ++i) {
-      state = state * 6364136223846793005 + 1442695040888963407;
-      f[i] = float(int32_t(state >> 40) - (1 << 23)) * 0x1p-23f;
-    }
-  }
-};
 
 // The options that a level measures: those of the level below, then by prediction the best of each algorithm before
 // second ones.
@@ -126,40 +68,29 @@ int entrants(const quern_problem& p, const resolved_wish& w, int32_t level, opti
   return count;
 }
 
-// Of a race whose first `count` options take part.
-uint64_t race_bytes(const quern_problem& p, const level_row& level, const option* options, int count) {
-  uint64_t packed = 0, most_packed = 0, workspace = 0;
-  for (int i = 0; i < count; ++i) {
-    packed += packed_of(options[i]);
-    most_packed = std::max(most_packed, packed_of(options[i]));
-    workspace = std::max(workspace, workspace_of(options[i]));
-  }
-  if (level.again) packed += most_packed;
-  return aligned(sizeof(trial) * most_trials) + all_operands(p) + packed + aligned(workspace * level.workspaces());
-}
-
+template <class Stand>
 class race {
  public:
-  race(const quern_problem& p, const resolved_wish& w, const quern_budget& budget, const quern_exec& exec)
-      : p_(p), w_(w), budget_(budget), level_(levels[budget.level]), exec_(exec), begin_(now_ns()) {
-    memory_ = {static_cast<char*>(exec.workspace), exec.workspace_bytes};
+  race(const full_problem& p, const resolved_wish& w, const quern_budget& budget, Stand& stand)
+      : p_(p), w_(w), budget_(budget), level_(levels[budget.level]), stand_(stand), begin_(now_ns()) {
     deadline_ = begin_ + milliseconds_of(budget) * 1e6;
     tuned_.size = sizeof tuned_;
   }
 
-  // QUERN_BUFFER, QUERN_CANCELLED, or QUERN_OK.
-  quern_status run(const tuned_row* before, quern_error* error) {
+  // QUERN_BUFFER, QUERN_CANCELLED, what the stand says, or QUERN_OK.
+  quern_status run(uint64_t memory, const tuned_row* before, quern_error* error) {
     option first[most_entrants];
     int count = entrants(p_, w_, budget_.level, first);
-    while (count > 1 && race_bytes(p_, level_, first, count) > memory_.left) --count;
-    if (const uint64_t bytes = race_bytes(p_, level_, first, count); bytes > memory_.left)
-      return fail(error, QUERN_BUFFER, "exec.workspace_bytes", static_cast<int64_t>(memory_.left),
-                  static_cast<int64_t>(bytes), "exec.workspace_bytes is %llu, must be at least %llu for one candidate",
-                  static_cast<unsigned long long>(memory_.left), static_cast<unsigned long long>(bytes));
-    trials_ = static_cast<trial*>(memory_.take(sizeof(trial) * most_trials));
-    operands();
+    const auto bytes = [&] { return Stand::bytes(p_, w_, level_.size_of(first, count)); };
+    while (count > 1 && bytes() > memory) --count;
+    if (bytes() > memory)
+      return fail(error, QUERN_BUFFER, "exec.workspace_bytes", static_cast<int64_t>(memory),
+                  static_cast<int64_t>(bytes()),
+                  "exec.workspace_bytes is %llu, must be at least %llu for one candidate",
+                  static_cast<unsigned long long>(memory), static_cast<unsigned long long>(bytes()));
+    trials_ = stand_.begin(level_.size_of(first, count));
+    if (!trials_) return stand_.status();
     for (int i = 0; i < count; ++i) enter(first[i], {0, 0, std::max(1u, w_.wish.threads)});
-    settle_workspace();
     incumbent_ = 0;
     if (before)
       for (int i = 0; i < count; ++i)
@@ -167,6 +98,7 @@ class race {
     warm_up();
     quern_status status = heat(0, count, 0);
     if (status == QUERN_OK && level_.again && !over_) status = again();
+    if (const quern_status s = stand_.status()) return s;
     if (status != QUERN_OK)
       return fail(error, status, "progress", 0, 0, "the caller's progress callback ended the tuning");
     return QUERN_OK;
@@ -208,24 +140,6 @@ class race {
   }
 
  private:
-  void operands() {
-    random_floats random;
-    const auto tensor = [&](const quern_tensor& t) {
-      void* const at = memory_.take(bytes_of(t));
-      random.fill(at, bytes_of(t) / 4);
-      return static_cast<float*>(at);
-    };
-    const auto vector = [&] {
-      void* const at = memory_.take(vector_floats(p_) * 4);
-      random.fill(at, vector_floats(p_));
-      return at;
-    };
-    args_.size = sizeof args_;
-    args_.src = tensor(p_.src), args_.dst = tensor(p_.dst), weights_ = tensor(p_.weights);
-    args_.residual = p_.epilogue.residual ? tensor(p_.residual) : nullptr;
-    args_.scale = vector(), args_.bias = vector(), args_.slope = vector();
-  }
-
   void enter(const option& o, const variation& as) {
     trial& t = trials_[count_++];
     memset(static_cast<void*>(&t), 0, offsetof(trial, sample));
@@ -234,72 +148,44 @@ class race {
     t.median = t.least = 0;
   }
 
-  // One workspace for all, as large as the largest needs.
-  void settle_workspace() {
-    for (int i = 0; i < count_; ++i) workspace_bytes_ = std::max(workspace_bytes_, workspace_of(trials_[i].o));
-    workspace_bytes_ *= level_.workspaces();
-    workspace_ = static_cast<char*>(memory_.take(workspace_bytes_));
-  }
-
-  void pack(trial& t) {
-    if (!t.o.algorithm->pack || t.packed) return;
-    // The same weights in the same order are there already.
-    for (int i = 0; i < count_ && !t.packed; ++i) {
-      const option& o = trials_[i].o;
-      if (trials_[i].packed && o.algorithm == t.o.algorithm && o.row == t.o.row && o.blocks.order == t.o.blocks.order &&
-          o.blocks.packed_bytes == t.o.blocks.packed_bytes)
-        t.packed = trials_[i].packed;
-    }
-    if (t.packed) return;
-    t.packed = static_cast<char*>(memory_.take(t.o.blocks.packed_bytes));
-    if (t.packed) pack_all({p_, *t.o.row, t.o.blocks}, *t.o.algorithm, weights_, t.packed, exec_);
-  }
-
-  bool can_run(const trial& t) const {
-    return workspace_of(t.o) <= workspace_bytes_ &&
-           (t.packed || !t.o.algorithm->pack || packed_of(t.o) <= memory_.left);
-  }
-
-  void launch(const trial& t) {
-    const char* const weights = t.o.algorithm->pack ? t.packed : reinterpret_cast<const char*>(weights_);
-    quern_args args = args_;
-    args.weights = weights;
-    t.o.algorithm->run({p_, *t.o.row, t.o.blocks},
-                       {args, &exec_, std::min(t.o.blocks.workers, exec_.threads), workspace_, weights});
-    ++tuned_.launches;
-  }
-
   // Pages, caches and the clock settle at nobody's expense: runs of the incumbent until they get no faster.
   void warm_up() {
-    const trial& t = trials_[incumbent_];
-    if (!can_run(t)) return;
-    pack(trials_[incumbent_]);
+    trial& t = trials_[incumbent_];
+    if (!ready(t)) return;
     const double until = now_ns() + std::min(longest_warm_up, (deadline_ - now_ns()) / 8);
     const uint64_t most = budget_.launches ? budget_.launches / 8 : 10000;
     double least = INFINITY;
-    for (int idle = 0; idle < 8 && tuned_.launches < most && now_ns() < until; ++idle) {
-      const double begin = now_ns();
-      launch(t);
-      if (const double one = now_ns() - begin; one < 0.99 * least) least = one, idle = 0;
+    for (int idle = 0; idle < 4 && tuned_.launches < most && now_ns() < until; ++idle) {
+      const double one = measured(t, 1);
+      if (one < 0.99 * least) least = one, idle = 0;
     }
   }
 
-  // Time of `runs` runs, each, after one that is not timed: what another left in the caches is no merit or fault of
-  // this one.  0 when the budget has no room for them.
+  bool ready(trial& t) {
+    const bool is = stand_.can_run(t) && stand_.make_ready(t, trials_, count_);
+    over_ |= stand_.status() != QUERN_OK;
+    return is;
+  }
+
+  double measured(const trial& t, int runs) {
+    tuned_.launches += static_cast<uint64_t>(runs) + 1;
+    const double ns = stand_.time(t, runs);
+    over_ |= stand_.status() != QUERN_OK;
+    return ns;
+  }
+
+  // Time of `runs` runs, each.  0 when the budget has no room for them.
   double time(const trial& t, int runs, double expected_ns) {
     if (now_ns() + expected_ns * (runs + 1) > deadline_ ||
         (budget_.launches && tuned_.launches + static_cast<uint64_t>(runs) + 1 > budget_.launches)) {
       over_ = true;
       return 0;
     }
-    launch(t);
-    const double begin = now_ns();
-    for (int i = 0; i < runs; ++i) launch(t);
-    return std::max(now_ns() - begin, 1.0) / runs;
+    return measured(t, runs);
   }
 
   static double median_of(trial& t) {
-    double v[most_samples];
+    double v[most_samples] = {};
     std::copy(t.sample, t.sample + t.samples, v);
     double* const middle = v + t.samples / 2;
     std::nth_element(v, middle, v + t.samples);
@@ -326,7 +212,7 @@ class race {
   void note(const trial& t) {
     tuned_.algorithm = t.o.algorithm->name, tuned_.kernel = t.o.row->name;
     tuned_.measured_ns = t.median;
-    tuned_.default_ns = trials_[0].samples ? trials_[0].median : 0;
+    tuned_.default_ns = trials_[default_].samples ? trials_[default_].median : 0;
   }
 
   bool cancelled() {
@@ -347,8 +233,7 @@ class race {
     for (int i = first; i < last && !over_; ++i) {
       trial& t = trials_[i];
       if (cancelled()) return QUERN_CANCELLED;
-      if (!can_run(t) || now_ns() > deadline_) continue;
-      pack(t);
+      if (now_ns() > deadline_ || !ready(t)) continue;
       const double one = time(t, 1, std::min(t.o.cost.ns, 2 * best));
       if (one == 0) break;
       t.runs = static_cast<int>(std::clamp(shortest_sample / one + 1, 1.0, most_runs));
@@ -410,6 +295,7 @@ class race {
       const trial& from = trials_[order[i]];
       const int own = count_;
       if (order[i] == incumbent_) incumbent_ = own;
+      if (order[i] == default_) default_ = own;  // measured beside the others
       enter(from.o, from.as);
       trials_[own].packed = from.packed;
       for (int l1 = -level_.l1; l1 <= level_.l1; ++l1)
@@ -428,20 +314,15 @@ class race {
     return heat(first, count_, 1);
   }
 
-  const full_problem p_;
+  const full_problem& p_;
   const resolved_wish& w_;
   const quern_budget& budget_;
   const level_row& level_;
-  const quern_exec& exec_;
+  Stand& stand_;
   double begin_, deadline_;
-  bool over_ = false;  // the budget ended it
-  arena memory_ = {};
+  bool over_ = false;  // the budget ended it, or an error
   trial* trials_ = nullptr;
-  int count_ = 0, incumbent_ = 0;
-  quern_args args_ = {};
-  const float* weights_ = nullptr;
-  char* workspace_ = nullptr;
-  uint64_t workspace_bytes_ = 0;
+  int count_ = 0, incumbent_ = 0, default_ = 0;  // default_: what is chosen without tuning
   quern_tuned tuned_ = {};
 };
 
@@ -462,9 +343,9 @@ quern_status prepare(const quern_device* device, const quern_problem* problem, c
   if (const quern_status s = complete(problem, p, error)) return s;
   if (const quern_status s = resolve(device, wish, w, error)) return s;
   if (const quern_status s = take_budget(budget, b, error)) return s;
-  if (device || w.wish.gpu)
-    return fail(error, QUERN_UNSUPPORTED, device ? "device" : "wish.gpu", 1, 0,
-                "tuning is for the CPU at hand so far, device and wish.gpu must be NULL");
+  if (w.wish.gpu)
+    return fail(error, QUERN_INVALID, "wish.gpu", 1, 0,
+                "wish.gpu must be NULL: only the device's own GPU can be measured");
   if (w.wish.cpu)
     return fail(error, QUERN_INVALID, "wish.cpu", 1, 0, "wish.cpu must be NULL: only the CPU at hand can be measured");
   if (has_any(p))
@@ -489,7 +370,9 @@ quern_status quern_tune_workspace(const quern_device* device, const quern_proble
   if (const quern_status s = prepare(device, problem, wish, budget, p, w, b, error)) return s;
   option options[most_entrants];
   const int count = entrants(p, w, b.level, options);
-  *bytes = count ? race_bytes(p, levels[b.level], options, count) : 0;
+  const race_size size = levels[b.level].size_of(options, count);
+  const full_problem full(p);
+  *bytes = !count ? 0 : device ? gpu_stand::bytes(full, w, size) : cpu_stand::bytes(full, w, size);
   return QUERN_OK;
 }
 
@@ -504,7 +387,7 @@ quern_status quern_tune(const quern_device* device, const quern_problem* problem
   quern_budget b;
   quern_exec e;
   if (const quern_status s = prepare(device, problem, wish, budget, p, w, b, error)) return s;
-  if (const quern_status s = take_exec(exec, e, error)) return s;
+  if (const quern_status s = take_exec(exec, e, error, device)) return s;
   if (e.threads < w.wish.threads)
     return fail(error, QUERN_INVALID, "exec.threads", e.threads, w.wish.threads,
                 "exec.threads is %u, must be at least wish.threads = %u", e.threads, w.wish.threads);
@@ -542,11 +425,22 @@ quern_status quern_tune(const quern_device* device, const quern_problem* problem
   // The race itself is without the table.
   resolved_wish plain = w;
   plain.wish.tuning = nullptr, plain.wish.tuning_bytes = 0;
-  race r(p, plain, b, e);
-  if (const quern_status s = r.run(known ? &before : nullptr, error)) return s;
   tuned_row row;
-  const bool found = r.result(row);
-  tuned = r.tuned();
+  bool found = false;
+  const auto measure = [&](auto& stand) -> quern_status {
+    race r(full, plain, b, stand);
+    if (const quern_status s = r.run(e.workspace_bytes, known ? &before : nullptr, error)) return s;
+    found = r.result(row);
+    tuned = r.tuned();
+    return QUERN_OK;
+  };
+  if (device) {
+    gpu_stand stand(full, plain, e, *device, error);
+    if (const quern_status s = measure(stand)) return s;
+  } else {
+    cpu_stand stand(full, plain, e);
+    if (const quern_status s = measure(stand)) return s;
+  }
   if (found && b.row) {
     char table[most_line + tuning_header_bytes];
     b.row(b.self, table, print_tuned(key, key_length, row, table));

@@ -162,23 +162,32 @@ fault read_row(line l, uint64_t& key, size_t& key_length, tuned_row& out) {
   return read_results(r, out) ? fault::none : fault::figures;
 }
 
-// The part of the machine that says how fast it can be at most, from "x86 avx2 avx512 model=... threads=N".
+// The part of the machine that says how fast it can be at most, from "x86 avx2 avx512 model=... threads=N", or
+// "gpu=90 multiprocessors=N mhz=N ... ".
 bool read_machine(reader r, machine& m, uint32_t& threads) {
   m = {};
   threads = 0;
+  const struct {
+    const char* word;
+    uint32_t& value;
+  } numbers[] = {{"threads=", threads},
+                 {"gpu=", m.gpu.capability},
+                 {"multiprocessors=", m.gpu.multiprocessors},
+                 {"mhz=", m.gpu.clock_mhz}};
   while (r.at < r.end) {
     const char* name = nullptr;
     uint32_t length = 0;
     reader w = r;
     if (!r.name(name, length)) return false;
-    if (w.word("threads=") && !w.number(threads, 1, UINT32_MAX)) return false;
+    for (const auto& n : numbers)
+      if (w.word(n.word) && !w.number(n.value, 1, UINT32_MAX)) return false;
     for (int bit = 0; bit < 64; ++bit)
       if (const char* isa = quern_isa_name(uint64_t{1} << bit);
           isa && strlen(isa) == length && memcmp(isa, name, length) == 0)
         m.isa |= uint64_t{1} << bit;
     if (!r.word(" ")) break;
   }
-  return threads > 0;
+  return is_gpu(m) ? m.gpu.multiprocessors > 0 && m.gpu.clock_mhz > 0 : threads > 0;
 }
 
 // What a checksum cannot tell: whether such times can be.
@@ -313,10 +322,17 @@ size_t tuning_key(const quern_problem& p, const resolved_wish& w, bool demands, 
   text t = {out, most_key, length};
   t.add(" |");
   const machine& m = w.machine;
+  const quern_gpu& gpu = m.gpu;
   for (int bit = 0; bit < 64; ++bit)
     if (const char* isa = m.isa >> bit & 1 ? quern_isa_name(uint64_t{1} << bit) : nullptr) t.add(" %s", isa);
-  t.add(" model=%" PRIx64 " l1=%" PRIu64 " l2=%" PRIu64 " l3=%" PRIu64 " threads=%u build=%" PRIx64, m.model, m.l1,
-        m.l2, m.l3, std::max(1u, w.wish.threads), build_of(p.op));
+  if (is_gpu(m))
+    t.add(" gpu=%u multiprocessors=%u mhz=%u l2=%" PRIu64 " shared=%" PRIu64 " bandwidth=%" PRIu64 " driver=%u",
+          gpu.capability, gpu.multiprocessors, gpu.clock_mhz, gpu.l2_bytes, gpu.shared_bytes, gpu.bandwidth,
+          gpu.driver);
+  else
+    t.add(" model=%" PRIx64 " l1=%" PRIu64 " l2=%" PRIu64 " l3=%" PRIu64 " threads=%u", m.model, m.l1, m.l2, m.l3,
+          std::max(1u, w.wish.threads));
+  t.add(" build=%" PRIx64, build_of(p.op));
   if (demands) t.add(" demands=%" PRIx64, demands_of(w.wish));
   return t.fits ? t.length : 0;
 }
@@ -354,7 +370,7 @@ bool find_tuned(const void* table, size_t bytes, const char* key, size_t key_len
 }
 
 bool find_tuned(const quern_problem& p, const resolved_wish& w, tuned_row& out) {
-  if (!w.wish.tuning || w.machine.gpu.capability) return false;
+  if (!w.wish.tuning) return false;
   char key[most_key];
   for (const bool demands : {true, false}) {
     if (demands && !has_demands(w.wish)) continue;

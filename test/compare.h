@@ -200,6 +200,7 @@ struct way {
   const quern_device* device = nullptr;
   void* queue = nullptr;
   int32_t overlap = QUERN_OVERLAP_START;
+  std::string tuning = {};  // a table
 };
 
 struct solution {
@@ -220,6 +221,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads, wish.overlap = how.overlap;
+  wish.tuning = how.tuning.data(), wish.tuning_bytes = how.tuning.size();
   quern_cpu cpu = {};
   cpu.size = sizeof cpu;
   if (quern_cpu_get(&cpu, &error)) return fails(error.text);

@@ -4,6 +4,7 @@
 // kernel's own source on this CPU, thread by thread.  It counts what it is asked for.
 #include <map>
 #include <string>
+#include <vector>
 
 #include "fake_first.h"
 #include "fake_friends.h"
@@ -163,14 +164,17 @@ cuda_driver fake_driver() {
   d.error_name = [](int, const char** name) { return *name = "CUDA_ERROR_FAKE", 0; };
   d.error_text = [](int, const char** text) { return *text = "made up", 0; };
   d.current = [](void** context) { return *context = current_context, 0; };
-  // One level is as deep as the library goes.
-  static thread_local void* below;
+  static thread_local std::vector<void*> below;
   d.push = [](void* context) {
     if (fake->fails) return fake->fails;
-    below = current_context, current_context = context;
+    below.push_back(current_context), current_context = context;
     return 0;
   };
-  d.pop = [](void** context) { return *context = current_context, current_context = below, 0; };
+  d.pop = [](void** context) {
+    *context = current_context, current_context = below.back();
+    below.pop_back();
+    return 0;
+  };
   d.device = [](int* device) { return ++fake->others, *device = 3, 0; };
   d.attribute = [](int* value, int attribute, int device) {
     ++fake->others;
@@ -257,11 +261,48 @@ cuda_driver fake_driver() {
     }
     if (x % cluster != 0 || cluster > 8) return 1;
     if (fake->fails) return fake->fails;
+    fake->clock_ns +=
+        fake->ns && function != &pixels_last_entry ? fake->ns(*static_cast<const kernel*>(function)) : 1000;
+    if (fake->idle) return 0;
     if (function == &pixels_last_entry) {
       run_pixels_last(*static_cast<const pixels_last*>(parameters[0]), x);
     } else {
       run_on_cpu(*static_cast<const kernel*>(function), x, parameters);
     }
+    return 0;
+  };
+  // Work is done when it is asked for, also while a graph captures it: a graph that runs once.
+  d.copy_to_gpu = [](uint64_t to, const void* from, size_t bytes, void*) {
+    return memcpy(reinterpret_cast<void*>(to), from, bytes), 0;
+  };
+  d.copy_on_gpu = [](uint64_t to, uint64_t from, size_t bytes, void*) {
+    return memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes), 0;
+  };
+  d.wait = [](void*) { return fake->fails; };
+  d.begin_capture = [](void*, int) {
+    EXPECT_FALSE(fake->capturing);
+    fake->capturing = fake->fails == 0;
+    return fake->fails;
+  };
+  d.end_capture = [](void*, void** graph) {
+    EXPECT_TRUE(fake->capturing);
+    ++fake->graphs, fake->capturing = false, *graph = fake;
+    return fake->fails;
+  };
+  d.instantiate = [](void** ready, void*, unsigned long long) { return ++fake->graphs, *ready = fake, 0; };
+  d.launch_graph = [](void*, void*) { return fake->fails; };
+  d.destroy_ready = d.destroy_graph = [](void*) { return --fake->graphs, 0; };
+  d.make_event = [](void** event, unsigned) { return ++fake->events, *event = new double(0), 0; };
+  d.destroy_event = [](void* event) {
+    delete static_cast<double*>(event);
+    return --fake->events, 0;
+  };
+  d.record = [](void* event, void*, unsigned) {
+    EXPECT_TRUE(fake->capturing);
+    return *static_cast<double*>(event) = fake->clock_ns, 0;
+  };
+  d.elapsed = [](float* ms, void* begin, void* end) {
+    *ms = static_cast<float>((*static_cast<double*>(end) - *static_cast<double*>(begin)) * 1e-6);
     return 0;
   };
   return d;

@@ -18,6 +18,11 @@ struct fake_gpu {
   int ptx_version = 90;  // that all code was compiled from
   bool early = false;    // whether the last launch may start before what precedes it has ended
   bool ahead = false;    // and that of conv_tma requests its weights
+  // Time goes on by launches: by so many ns each, 1000 where nothing says it; `idle`: which compute nothing.
+  double clock_ns = 0;
+  double (*ns)(const kernel&) = nullptr;
+  bool idle = false, capturing = false;
+  int events = 0, graphs = 0;  // that nobody has destroyed
 };
 
 inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on

@@ -23,7 +23,6 @@ struct explain_options {
 int run_explain(const explain_options&);
 
 struct bench_options : job_options {
-  std::string type;
   std::string json, csv;          // file names, "-" standard output
   std::vector<std::string> tune;  // levels
   bool all = false;

@@ -49,9 +49,22 @@ quern_problem with_layout(quern_problem p, const std::string& layouts) {
   return p;
 }
 
+// Of all operands that are f32.
+quern_problem with_type(quern_problem p, const std::string& name) {
+  const std::pair<const char*, quern_type> types[] = {
+      {"f32", QUERN_F32}, {"f16", QUERN_F16}, {"bf16", QUERN_BF16}, {"s8", QUERN_S8}, {"e4m3", QUERN_E4M3}};
+  for (const auto& [word, type] : types)
+    if (name == word) {
+      for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual})
+        if (t->type == QUERN_F32) t->type = type;
+      return p;
+    }
+  throw stop{bad_input, "--type is '" + name + "', must be f32, f16, bf16, s8 or e4m3"};
+}
+
 }  // namespace
 
-std::vector<job> jobs_of(const job_options& options) {
+std::vector<job> jobs_of(const job_options& options, const quern_device* device) {
   const std::vector<layer> layers = read_layers(options.layers, options.epilogue);
   const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   std::vector<job> jobs;
@@ -62,14 +75,15 @@ std::vector<job> jobs_of(const job_options& options) {
     for (const std::string& layout : layouts) {
       quern_problem p = layout.empty() ? l.problem : with_layout(l.problem, layout);
       if (!options.accuracy.empty()) p.accuracy = parse_accuracy(options.accuracy);
+      if (!options.type.empty()) p = with_type(p, options.type);
       quern_error error = {};
       need(quern_problem_complete(&p, &p, &error), error, l.name);
       if (p.src.layout == QUERN_ANY || p.dst.layout == QUERN_ANY) {
         quern_plan plan;
-        need(quern_plan_make(&plan, nullptr, &p, nullptr, &error), error, l.name);
+        need(quern_plan_make(&plan, device, &p, nullptr, &error), error, l.name);
         p = plan.problem;
       }
-      if (p.src.type != QUERN_F32)
+      if (p.src.type != QUERN_F32 && !device)
         throw stop{bad_input, l.name + ": only f32 can be timed on a CPU, the reference alone has other types"};
       if (operand_bytes(p) > memory / 2) {
         throw stop{bad_input, l.name + ": its tensors take " + bytes_text(operand_bytes(p)) + ", this machine has " +

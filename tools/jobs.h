@@ -13,7 +13,8 @@ namespace tools {
 struct job_options {
   std::vector<std::string> layers;
   std::vector<std::string> layouts;  // empty: each line's own
-  std::string accuracy, filter;
+  std::string accuracy, filter, type;
+  std::string device = "cpu";              // or "cuda"
   std::string epilogue = "bias act=relu";  // of lines without one
 };
 
@@ -22,8 +23,8 @@ struct job {
   quern_problem problem;  // complete, without QUERN_ANY
 };
 
-// At least one; throws a stop that says what is wrong.
-std::vector<job> jobs_of(const job_options&);
+// At least one, for this device, NULL: the CPU; throws a stop that says what is wrong.
+std::vector<job> jobs_of(const job_options&, const quern_device* = nullptr);
 
 // "nhwc", "nchw:nhwc"; "rows" for a GEMM.
 std::string layout_text(const quern_problem&);

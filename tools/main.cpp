@@ -31,6 +31,12 @@ void add_wishes(CLI::App* app, wish_options& w, bool other_cpu) {
   app->add_option("--l3", w.l3, "L3 cache of the CPU to choose for, e.g. 32M");
 }
 
+void add_device(CLI::App* app, std::string& device) {
+  app->add_option("--device", device, "cuda: the first GPU of NVIDIA's")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Which kernel the quern library chooses for a layer, why, and how fast it is.", "quern");
   app.set_version_flag("--version", version_text(quern_version()));
@@ -88,6 +94,8 @@ int run(int argc, char** argv) {
   tune_app->add_option("--accuracy", tune.accuracy, "worst error class: exact, f32, f32_fast, f32_loose, f16");
   tune_app->add_option("--epilogue", tune.epilogue, "for lines without one; '' for none")->capture_default_str();
   tune_app->add_option("--filter", tune.filter, "only layers whose name or line contains this");
+  tune_app->add_option("--type", tune.type, "of all operands that are f32: f16, bf16, s8, e4m3");
+  add_device(tune_app, tune.device);
   add_wishes(tune_app, tune.wishes, false);
 
   selftest_options selftest;

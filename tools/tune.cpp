@@ -3,6 +3,7 @@
 // quern tune: which kernel is the fastest here, and a file that remembers.
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "gpu.h"
 #include "measure.h"
 #include "stop.h"
 #include "table.h"
@@ -40,6 +42,25 @@ class tuning_file {
  private:
   std::unique_ptr<quern_host_tuning, void (*)(quern_host_tuning*)> table_;
 };
+
+// quern_host_tune on a GPU: memory there for the length of the call, the row into the same file.
+quern_status tune_there(const gpu& there, quern_host_tuning* file, const quern_problem& p, quern_wish wish,
+                        quern_budget budget, quern_tuned& out, quern_error& error) {
+  quern_host_tuning_attach(file, &wish);
+  uint64_t bytes = 0;
+  if (const quern_status s = quern_tune_workspace(there.device(), &p, &wish, &budget, &bytes, &error)) return s;
+  const gpu::memory workspace = there.allocate(bytes);
+  quern_exec exec = {};
+  exec.size = sizeof exec;
+  exec.queue = there.stream(), exec.workspace = workspace.get(), exec.workspace_bytes = bytes;
+  std::string row;
+  budget.self = &row;
+  budget.row = [](void* self, const void* table, size_t length) {
+    static_cast<std::string*>(self)->assign(static_cast<const char*>(table), length);
+  };
+  const quern_status s = quern_tune(there.device(), &p, &wish, &budget, &exec, &out, &error);
+  return s || row.empty() ? s : quern_host_tuning_add(file, row.data(), row.size(), &error);
+}
 
 // Lines of foreign tables one by one, so that each that is refused is named.
 int merge(const tune_options& options) {
@@ -77,7 +98,8 @@ int run_tune(const tune_options& options) {
   if (options.merge) return merge(options);
   const int32_t level = parse_level(options.level);
   const wishes w(options.wishes);
-  const std::vector<job> jobs = jobs_of(options);
+  const std::unique_ptr<gpu> there = gpu_of(options.device);
+  const std::vector<job> jobs = jobs_of(options, there ? there->device() : nullptr);
   const tuning_file file(options.file, options.read_only);
   const pool threads(w.wish.threads);
   quern_budget budget = {};
@@ -101,7 +123,8 @@ int run_tune(const tune_options& options) {
                  {"runs", true, 6},
                  {"took", true, 8}});
   results.header(stdout);
-  double took_ms = 0, tuned_ns = 0, untuned_ns = 0;
+  double took_ms = 0, tuned_ns = 0, untuned_ns = 0, log_regret = 0, worst = 1;
+  int count = 0;
   uint64_t launches = 0;
   size_t fresh = 0;
   const progress shown;
@@ -113,7 +136,9 @@ int run_tune(const tune_options& options) {
     quern_tuned t = {};
     t.size = sizeof t;
     quern_error error = {};
-    const quern_status s = quern_host_tune(threads.host(), file.get(), &jobs[i].problem, &wish, &budget, &t, &error);
+    const quern_status s =
+        there ? tune_there(*there, file.get(), jobs[i].problem, wish, budget, t, error)
+              : quern_host_tune(threads.host(), file.get(), &jobs[i].problem, &wish, &budget, &t, &error);
     shown.show("");
     if (s != QUERN_OK) {
       std::fprintf(stderr, "quern tune: %s: %s\n", jobs[i].from.name.c_str(), error.text);
@@ -130,13 +155,20 @@ int run_tune(const tune_options& options) {
     fresh += t.launches > 0;
     launches += t.launches;
     took_ms += t.launches ? t.elapsed_ns * 1e-6 : 0;
-    if (compared) tuned_ns += t.measured_ns, untuned_ns += t.default_ns;
+    if (compared) {
+      const double ratio = t.default_ns / t.measured_ns;
+      tuned_ns += t.measured_ns, untuned_ns += t.default_ns;
+      log_regret += std::log(ratio), worst = std::max(worst, ratio), ++count;
+    }
     if (t.launches) file.save();
   }
   std::signal(SIGINT, SIG_DFL);
   std::printf("\n%zu layers, %zu measured now: %llu runs of kernels in %.3g s\n", jobs.size(), fresh,
               static_cast<unsigned long long>(launches), took_ms * 1e-3);
-  if (fresh) std::printf("%.4g ms as tuned, %.4g ms untuned\n", tuned_ns * 1e-6, untuned_ns * 1e-6);
+  if (count)
+    std::printf(
+        "%.4g ms as tuned, %.4g ms untuned; regret (untuned over tuned): %.3f in the geometric mean, %.3f at worst\n",
+        tuned_ns * 1e-6, untuned_ns * 1e-6, std::exp(log_regret / count), worst);
   return interrupted ? failed : status;
 }
 

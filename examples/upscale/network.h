@@ -10,10 +10,12 @@
 #include <memory>
 #include <vector>
 
-#include "gpu.h"
+#include "../../tools/gpu.h"
 #include "model.h"
 
 namespace upscale {
+
+using tools::gpu;
 
 // Throws failure with the error's sentence unless `status` is QUERN_OK.
 void check(quern_status status, const quern_error& error, const char* what);

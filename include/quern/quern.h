@@ -410,6 +410,8 @@ typedef struct quern_gpu {
   uint64_t l2_bytes;
   uint64_t shared_bytes;    /* shared memory that one block can have                                */
   uint64_t bandwidth;       /* of its memory, bytes a second                                        */
+  uint32_t driver;          /* the CUDA version that its driver has, 1000 * major + 10 * minor      */
+  uint32_t reserved;        /* 0                                                                    */
 } quern_gpu;
 
 /* Opens the GPU of a CUDA context (a CUcontext); NULL: the context that is current on this thread, as
@@ -475,7 +477,7 @@ typedef struct quern_wish {
   const quern_gpu* gpu; /* choose for this GPU: of the device, which is then NULL or one that can run it, or
                            seen as smaller than it is; NULL: the device's own.  Plans made without a device
                            cannot run                                                               */
-  const void* tuning;     /* a table of what quern_tune measured.  Where it has a row for this problem and CPU,
+  const void* tuning;     /* a table of what quern_tune measured.  Where it has a row for this problem and machine,
                              what it measured goes before what is predicted; where it is damaged, foreign or
                              stale, it is as if it were not there                                   */
   size_t      tuning_bytes;
@@ -704,8 +706,12 @@ typedef struct quern_budget {
  * be NULL) says what was found and what it cost.  A budget that ends before anything was measured is no error: no
  * row.
  *
- * For the CPU at hand, one layout at a time: wish.cpu, devices and QUERN_ANY are refused.  Rows are for the
- * problem, the CPU and its caches, wish.threads, this build's kernels, and the wish's other demands. */
+ * With a device exec->workspace is memory of its GPU, and exec->queue a stream that can be captured, as the default one
+ * cannot; the call waits for it.  Runs are timed by events, in graphs of some, and each finds its operands in memory,
+ * not in L2.  Some memory of this computer is allocated, and freed again.
+ *
+ * For what is at hand, one layout at a time: wish.cpu, wish.gpu and QUERN_ANY are refused.  Rows are for the problem,
+ * the CPU, its caches and wish.threads, or the GPU and its driver, this build's kernels, and the wish's other demands. */
 QUERN_API quern_status quern_tune(const quern_device*, const quern_problem*, const quern_wish*, const quern_budget*,
                                   const quern_exec*, quern_tuned* out, quern_error*) QUERN_NOEXCEPT;
 

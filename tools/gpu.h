@@ -11,11 +11,11 @@
 #include <memory>
 #include <string>
 
-namespace upscale {
+namespace tools {
 
 class gpu {
  public:
-  gpu();  // throws failure where there is none, or no driver for it
+  gpu();  // throws a stop where there is none, or no driver for it
   ~gpu();
   gpu(const gpu&) = delete;
   gpu& operator=(const gpu&) = delete;
@@ -63,4 +63,7 @@ class gpu {
   std::string name_;
 };
 
-}  // namespace upscale
+// For "cuda"; none for "cpu".
+std::unique_ptr<gpu> gpu_of(const std::string& device);
+
+}  // namespace tools

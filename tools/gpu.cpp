@@ -5,23 +5,24 @@
 
 #include <type_traits>
 
-#include "network.h"
+#include "stop.h"
 
-namespace upscale {
+namespace tools {
 
 void gpu::require(int code, const char* what) const {
   if (code == 0) return;
   const char* text = nullptr;
   cuda_.error_text(code, &text);
-  throw failure(std::string("--device cuda: ") + what + ": " + (text ? text : "CUDA error " + std::to_string(code)));
+  throw stop{failed,
+             std::string("--device cuda: ") + what + ": " + (text ? text : "CUDA error " + std::to_string(code))};
 }
 
 gpu::gpu() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!library) throw failure("--device cuda: libcuda.so.1 cannot be loaded, is NVIDIA's driver installed?");
+  if (!library) throw stop{failed, "--device cuda: libcuda.so.1 cannot be loaded, is NVIDIA's driver installed?"};
   const auto find = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (!function) throw failure(std::string("--device cuda: this libcuda.so.1 has no ") + name);
+    if (!function) throw stop{failed, std::string("--device cuda: this libcuda.so.1 has no ") + name};
   };
   find(cuda_.error_text, "cuGetErrorString");
   find(cuda_.init, "cuInit");
@@ -47,7 +48,7 @@ gpu::gpu() {
   require(cuda_.retain(&context, number_), "cuDevicePrimaryCtxRetain");
   require(cuda_.set_current(context), "cuCtxSetCurrent");
   quern_error error{};
-  check(quern_cuda_open(&device_, nullptr, &error), error, "--device cuda");
+  need(quern_cuda_open(&device_, nullptr, &error), error, "--device cuda");
   // One that the default stream does not wait for.
   require(cuda_.make_stream(&stream_, 1), "cuStreamCreate");
 }
@@ -84,4 +85,6 @@ void gpu::copy_back(void* host, const void* there, uint64_t bytes) const {
 
 void gpu::wait() const { require(cuda_.wait(stream_), "cuStreamSynchronize"); }
 
-}  // namespace upscale
+std::unique_ptr<gpu> gpu_of(const std::string& device) { return device == "cuda" ? std::make_unique<gpu>() : nullptr; }
+
+}  // namespace tools
