@@ -190,6 +190,7 @@ TEST_F(CudaDevice, KnownChoices) {
       {"f16 nhwc mb32ic64ih56oc256oh56kh1", "tma_f16_256x128_sm90a"},
       {"f16 nhwc mb2ic320ih64oc320oh64kh3ph1", "tma_f16_176x64_w3_sm90a"},
       {"f16 nhwc mb2ic1280ih16oc1280oh16kh3ph1", "tma_f16_96x64_w3_sm90a"},
+      {"f16 nhwc mb1ic128ih28oc128oh28kh3ph1", "tma_f16_64x64_k4_sm90a"},
       {"f16 nhwc mb1ic256ih14oc256oh14kh3ph1", "tma_f16_64x64_k4_sm90a"},
       {"f16 nhwc mb1ic512ih7oc512oh7kh3ph1", "tma_f16_64x64_k8_sm90a"},
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3", "first_box_f32_64_sm90a"},

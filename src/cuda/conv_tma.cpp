@@ -224,7 +224,7 @@ tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + weights;
   const double rest = 390 + 19 * pixels / blocks;
   return {std::max(products, 76 / taps + 128 * rows / 49),
-          blocks > 1     ? rest + 2200 + 0.5 * pixels * row.nr * (1 - 1 / blocks)
+          blocks > 1     ? rest + 1000 + 0.25 * pixels * row.nr * (1 - 1 / blocks)
           : row.nr == 64 ? 0.56 * rest
                          : rest,
           2900, 400};
