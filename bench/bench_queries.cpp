@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// What asking costs: the best plan of each layer of core.txt, and all its candidates, in NCHW and NHWC, by prediction.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lines.h"
+#include "stop.h"
+
+namespace {
+
+void best(benchmark::State& state, const quern_problem& problem) {
+  quern_plan plan = {};
+  quern_error error = {};
+  for (auto _ : state) {
+    if (quern_plan_make(&plan, nullptr, &problem, nullptr, &error)) return state.SkipWithError(error.text);
+    benchmark::DoNotOptimize(plan);
+  }
+}
+
+void all(benchmark::State& state, const quern_problem& problem) {
+  quern_error error = {};
+  size_t count = 0;
+  quern_candidate size = {};
+  size.size = sizeof size;
+  if (quern_candidates(nullptr, &problem, nullptr, &size, 0, &count, &error)) return state.SkipWithError(error.text);
+  std::vector<quern_candidate> rows(count, size);
+  for (auto _ : state) {
+    if (quern_candidates(nullptr, &problem, nullptr, rows.data(), rows.size(), &count, &error))
+      return state.SkipWithError(error.text);
+    benchmark::ClobberMemory();
+  }
+  state.counters["candidates"] = static_cast<double>(count);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<tools::layer> layers;
+  try {
+    for (const tools::layer& l : tools::read_layers({QUERN_LAYERS}, "bias act=relu")) {
+      for (const char* layout : {"nchw", "nhwc"}) {
+        tools::layer in_layout = tools::read_layer({layout, l.line});
+        in_layout.name = l.name + "/" + layout;
+        layers.push_back(in_layout);
+      }
+    }
+  } catch (const tools::stop& s) {
+    std::fprintf(stderr, "%s\n", s.text.c_str());
+    return 1;
+  }
+  for (const tools::layer& l : layers) {
+    for (const auto& [name, ask] : {std::pair{"best", best}, std::pair{"all", all}}) {
+      benchmark::RegisterBenchmark((std::string(name) + "/" + l.name).c_str(), [&l, ask](benchmark::State& state) {
+        ask(state, l.problem);
+      })->Unit(benchmark::kMicrosecond);
+    }
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
