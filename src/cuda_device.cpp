@@ -162,8 +162,8 @@ quern_status load_kernel(const quern_device& device, const algorithm& a, const k
   }
   if (a.prepare)
     if (const quern_status s = load_function(driver, module, a.prepare, 0, loaded.prepare, error)) return s;
-  if (const quern_status s = load_function(driver, module, row.name, row.shared_bytes, loaded.function, error))
-    return s;
+  const uint32_t most = row.early ? uint32_t(device.gpu.shared_bytes) : row.shared_bytes;
+  if (const quern_status s = load_function(driver, module, row.name, most, loaded.function, error)) return s;
   // Code for less has no instruction to wait for what precedes it.
   int version = 0;
   if (row.early && overlap != QUERN_OVERLAP_NONE)
@@ -189,15 +189,20 @@ quern_status encode_tiled(const launching& l, void* map, const tiled_map& m) {
   return code ? driver_fails(driver, code, "cuTensorMapEncodeTiled", l.error) : QUERN_OK;
 }
 
-quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters) {
+quern_status launch_kernel(const launching& l, const kernel& row, uint32_t blocks, const void* parameters,
+                           uint32_t shared_bytes) {
   cuda_launch_attribute attributes[2] = {};
   unsigned count = 0;
   if (l.loaded.early) attributes[count++] = {cuda_launch_early, {1}};
   if (row.cluster > 1) attributes[count++] = {cuda_launch_cluster, {row.cluster, 1, 1}};
-  return launch_function(
-      l, l.loaded.function,
-      {{blocks, 1, 1}, {row.threads, 1, 1}, row.shared_bytes, l.stream, count ? attributes : nullptr, count},
-      parameters);
+  return launch_function(l, l.loaded.function,
+                         {{blocks, 1, 1},
+                          {row.threads, 1, 1},
+                          std::max(row.shared_bytes, shared_bytes),
+                          l.stream,
+                          count ? attributes : nullptr,
+                          count},
+                         parameters);
 }
 
 quern_status launch_prepare(const launching& l, uint32_t blocks, uint32_t threads, const void* parameters) {

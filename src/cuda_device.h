@@ -54,7 +54,9 @@ struct tiled_map {
 quern_status encode_tiled(const launching&, void* map, const tiled_map&);
 
 // Puts one kernel on the stream, which gets `parameters` by value.
-quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks, const void* parameters);
+// shared_bytes: more than the row's, for fewer blocks that share a multiprocessor; of rows that start early.
+quern_status launch_kernel(const launching&, const kernel& row, uint32_t blocks, const void* parameters,
+                           uint32_t shared_bytes = 0);
 // And what comes before it.
 quern_status launch_prepare(const launching&, uint32_t blocks, uint32_t threads, const void* parameters);
 

@@ -84,6 +84,7 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   }
   if constexpr (sizeof(T) == 2) {
     using groups = group_kernels<T>;
+    lines("group", "d8_7x7", run_lines<typename groups::d8_7x7>);
     lines("group", "d16", run_lines<typename groups::d16>);
     lines("group", "d16s2", run_lines<typename groups::d16s2>);
     lines("group", "d32", run_lines<typename groups::d32>);

@@ -32,30 +32,42 @@ template <class Element, int Group, int Taps, int Step, int Columns>
 void add_line(walk_thread<Element, Group, Taps, Step, Columns>* lane, int k, int32_t number) {
   for (int i = 0; i < 32; ++i) lane[i].add(k, number);
 }
-template <class Element, int Depth, int Step>
-void add_line(group_thread<Element, Depth, Step>* lane, int k, int32_t number) {
-  using thread = group_thread<Element, Depth, Step>;
+template <class Element, int Depth, int Taps, int Step>
+void add_line(group_thread<Element, Depth, Taps, Step>* lane, int k, int32_t number) {
+  using thread = group_thread<Element, Depth, Taps, Step>;
   for (int i = 0; i < 32 && k == 0; ++i) lane[i].move_up();
-  for (int s = 0; s < thread::taps; ++s)
-    for (int at = 0; at < Depth; ++at) {
-      float x[16];
-      for (int row = 0; row < 16; ++row) x[row] = value(lane[row + at % 16 / 8 * 16].row(number, s, at / 16)[at % 8]);
-      for (int j = 0; j < thread::met && j * Step + k < thread::taps; ++j)
-        for (int own = 0; own < 32; ++own)
-          for (int e = 0; e < 8; ++e) {
-            const group_weights& w =
-                lane[(own % 4 * 2 + e % 2) * 4 + at % 8 / 2].w[(j * Step + k) * thread::taps + s][at / 16];
-            const uint32_t pair = w.v[e / 4 * 2 + at % 16 / 8] >> at % 2 * 16;
-            lane[own].sum[j][e / 4][e % 4] += x[own / 4 + e / 2 % 2 * 8] * value(Element{static_cast<uint16_t>(pair)});
-          }
-    }
+  if (thread::leaves_out && !lane->has_input(number)) return;
+  // An instruction has 16 channels of a tap, or eight of two.
+  const auto add = [&](int s, int tile, int in, auto from, auto word) {
+    float x[16];
+    for (int row = 0; row < 16; ++row) x[row] = value(from(row));
+    for (int j = 0; j < thread::met && j * Step + k < Taps; ++j)
+      for (int own = 0; own < 32; ++own)
+        for (int e = 0; e < 4; ++e) {
+          const thread& of = lane[(own % 4 * 2 + e % 2) * 4 + in % 8 / 2];
+          const uint32_t pair = of.w[((j * Step + k) * Taps + s) * thread::words + word] >> in % 2 * 16;
+          lane[own].sum[j][tile][e] += x[own / 4 + e / 2 * 8] * value(Element{static_cast<uint16_t>(pair)});
+        }
+  };
+  for (int s = 0; s < Taps; ++s)
+    for (int tile = 0; tile < thread::tiles; ++tile)
+      for (int in = 0; in < Depth; ++in) {
+        if constexpr (thread::small) {
+          add(
+              s, tile, in, [&](int row) { return lane[row + s % 2 * 16].row(number, s / 2 * 2, 0)[in]; }, 0);
+        } else {
+          add(
+              s, tile, in, [&](int row) { return lane[row + in % 16 / 8 * 16].row(number, s, in / 16)[in % 8]; },
+              in / 16 * 4 + tile * 2 + in % 16 / 8);
+        }
+      }
 }
 
 // Blocks that walk down, threads in turn between barriers, shared memory full of NaN.
 template <class Thread>
 void run_lines(const lines_conv& a, unsigned blocks) {
   using T = typename Thread::element;
-  EXPECT_LE(Thread::scratch_bytes + ring_lines * a.line_at * int(sizeof(T)), Thread::shared_bytes);
+  EXPECT_LE(Thread::scratch_bytes + Thread::ring_size * a.line_at * int(sizeof(T)), Thread::shared_bytes);
   constexpr int depth = (Thread::taps + Thread::step - 1) / Thread::step;
   for (unsigned block = 0; block < blocks; ++block) {
     std::vector<four_floats> shared(Thread::shared_bytes / sizeof(four_floats) + 1);
@@ -66,12 +78,13 @@ void run_lines(const lines_conv& a, unsigned blocks) {
     const int32_t count = threads[0].line_count(Thread::taps);
     const int32_t lines = (threads[0].end - threads[0].line + depth - 1) * Thread::step;
     for (Thread& t : threads) {
-      for (int32_t number = 0; number < ring_lines - 1 && number < count; ++number) t.request(number);
-      t.load_weights();
+      for (int32_t number = 0; number < Thread::ring_size - Thread::set_lines; number += Thread::set_lines)
+        t.request(number, count);
+      t.load_weights(), t.load_channels();
     }
     for (int32_t number = 0, line = 1 - depth; number < lines; ++number) {
       for (const Thread& t : threads)
-        if (number + ring_lines - 1 < count) t.request(number + ring_lines - 1);
+        if (number % Thread::set_lines == 0) t.request(number + Thread::ring_size - Thread::set_lines, count);
       const int k = number % Thread::step;
       for (int i = 0; i < Thread::threads; i += 32) add_line(&threads[static_cast<size_t>(i)], k, number);
       for (const Thread& t : threads)

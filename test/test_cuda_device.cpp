@@ -214,6 +214,8 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_any_sm75"},
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80"},
+      {"f16 nhwc g96mb32ic96ih56oc96oh56kh7ph3", "group_f16_d8_7x7_sm80"},
+      {"bf16 nhwc g384mb32ic384ih14oc384oh14kh7ph3", "group_bf16_d8_7x7_sm80"},
       {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "walk_f32_c16_3x3_sm80"},
       {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_box_f32_64_sm90a"},
       {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80", "conv_first_box"},
@@ -601,6 +603,24 @@ TEST_F(CudaDevice, FewChannelsHaveTheBitsOfTheCpu) {
       ASSERT_TRUE(agree_in_bits(p, want, solve(p, in, c.algorithm, c.kernel, how))) << c.kernel << " " << line;
     }
     EXPECT_GE(compared, 2) << line;
+  }
+}
+
+// Those of the next kernel start beside them.
+TEST_F(CudaDevice, NoMultiprocessorHasMoreBlocksThanItsShare) {
+  const way how = on(open());
+  for (const char* line : {"nhwc g32ic32ih20oc32oh20kh3ph1", "nhwc g96mb7ic96ih28oc96oh28kh3ph1",
+                           "f16 nhwc g64mb2ic64ih20oc64oh20kh7ph3", "bf16 nhwc g16mb3ic64ih20oc64oh20kh3ph1"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+    p = completed(p);
+    dice d(5);
+    const operands in = small_integers(p, edge::back, d);
+    const char* const algorithm = p.src.type == QUERN_F32 ? "conv_walk" : "conv_group";
+    ASSERT_TRUE(agree(p, solve(p, in, "reference", nullptr), solve(p, in, algorithm, nullptr, how))) << line;
+    const unsigned all = 132, share = (fake->blocks + all - 1) / all;
+    EXPECT_EQ((227u << 10) / (fake->shared_bytes + 1024), share) << line;
   }
 }
 

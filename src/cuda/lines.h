@@ -20,25 +20,35 @@ struct lines_conv : few_phase {
   // So many outputs, or jobs, follow each other that share so many inputs: a group.
   int32_t unit_outputs, unit_inputs, inputs, outputs;  // inputs and outputs: of all groups
   int32_t set_outputs, all_outputs;  // of jobs: channels of dst that those of the same inputs have, and that there are
-  // A line of the ring: inputs, and elements from one to the next.
-  int32_t columns, channels, column_at, channel_at, line_at;
+  // A line of the ring: inputs, and elements from one to the next; how threads share in its copying.
+  int32_t columns, channels, column_at, channel_at, line_at, inner_step, outer_step;
   bool whole;   // copied 16 bytes at a time, channels side by side
   bool across;  // threads that copy are neighbours along x
+  bool ahead;   // weights are loaded before what precedes the kernel has ended
   int64_t src_image, src_channel;
   const void *src, *weights;
 };
 
-constexpr int ring_lines = 4;
+// Lines that are asked for together, and behind a barrier together: of 16 bits two.  The ring has four such sets.
+constexpr int lines_of_set(int64_t element_bytes) { return 4 / int(element_bytes); }
+constexpr int ring_sets = 4;
+constexpr int ring_lines(int64_t element_bytes) { return ring_sets * lines_of_set(element_bytes); }
+
+// Most divisors are one, and a division is what a block begins late by.
+QUERN_INLINE int32_t quotient(int32_t x, int32_t by) { return by == 1 ? x : x / by; }
 
 template <class Element, int Threads, int Columns, int Step>
 struct lines_block : few_place<Element> {
+  static constexpr int set_lines = lines_of_set(sizeof(Element)), ring_size = ring_lines(sizeof(Element));
   const lines_conv& a;
   Element* ring;
   int32_t thread, chunk;
   int32_t first_column, first_input;  // that the block has: of outputs; an input channel
   const Element* src;
-  // What the thread copies of a line; where its first 16 bytes lie, which is column number `begin`.
-  int32_t inner, outer, inner_step, outer_step, begin, to = 0;
+  // What the thread copies of a line: elements from one 16 bytes to the next; where the first lie in the run's first
+  // line, which is column number `begin`.
+  int32_t inner, outer, inner_step, outer_step, begin, to = 0, across_columns, across_src, across_ring;
+  int32_t first_line, line_step;
   const Element* from;
 
   QUERN_INLINE lines_block(const lines_conv& conv, void* shared, int32_t block, int32_t index)
@@ -46,7 +56,7 @@ struct lines_block : few_place<Element> {
     int32_t rest = block;
     const auto take = [&](int32_t of) {
       const int32_t before = rest;
-      rest /= of;
+      rest = quotient(rest, of);
       return before - rest * of;
     };
     chunk = take(a.chunks);
@@ -54,39 +64,53 @@ struct lines_block : few_place<Element> {
     this->class_x = take(a.x.classes);
     const int32_t run = take(a.y.parts);
     this->class_y = take(a.y.classes), this->n = rest;
-    this->take_run(run);
-    first_input = chunk * a.wide * a.sets / a.unit_outputs * a.unit_inputs;
+    this->line = run * a.lines, this->end = quotient(a.y.count - this->class_y + a.y.classes - 1, a.y.classes);
+    if (this->end > this->line + a.lines) this->end = this->line + a.lines;
+    first_input = quotient(chunk * a.wide * a.sets, a.unit_outputs) * a.unit_inputs;
     src = static_cast<const Element*>(a.src) + this->n * a.src_image + first_input * a.src_channel;
-    const int32_t inners = a.across ? a.columns : a.whole ? a.channels / whole_elements : a.channels;
-    inner_step = inners < Threads ? inners : Threads;
-    outer_step = Threads / inner_step;
+    inner_step = a.inner_step, outer_step = a.outer_step;
     outer = thread / inner_step, inner = thread - outer * inner_step;
     if (outer == outer_step) outer = 1 << 30;  // more threads than there are inputs for
     const int32_t input = inner * whole_elements;
     begin = this->column_at(first_column * Step);
     from = src + int64_t{begin} * a.src_pixel[1];
+    first_line = this->line_at(this->line * Step);
+    from += int64_t{first_line} * a.src_pixel[0];
+    line_step = a.y.apart * a.src_pixel[0];
+    across_columns = outer_step * a.x.apart, across_src = across_columns * a.src_pixel[1];
+    across_ring = outer_step * a.column_at;
     if (!a.whole || outer >= a.columns) return;
     begin += outer * a.x.apart, to = outer * a.column_at + input;
     from += int64_t{outer} * a.x.apart * a.src_pixel[1] + input;
     if (first_input + input >= a.inputs) begin = -(1 << 30);
   }
 
+  // Whether line `number` of the run's inputs is not padding.
+  QUERN_INLINE bool has_input(int32_t number) const { return this->has_line(first_line + number * a.y.apart); }
   // Lines of inputs that the run needs.
   QUERN_INLINE int32_t line_count(int32_t taps) const { return (this->end - this->line - 1) * Step + taps; }
 
-  QUERN_INLINE void request(int32_t number) const {
-    const int32_t at = this->line_at(this->line * Step + number);
-    Element* const slot = ring + number % ring_lines * a.line_at;
-    const bool exists = this->has_line(at);
-    if (!a.whole) return copy(slot, from + int64_t{at} * a.src_pixel[0], exists);
+  // Those from `number` on that are asked for together, of so many.
+  QUERN_INLINE void request(int32_t number, int32_t count) const {
     // No address is read where there is nothing.
-    const Element* next = from + int64_t{at} * a.src_pixel[0];
-    const int32_t apart = outer_step * a.x.apart, column_step = apart * a.src_pixel[1];
-    Element* to_next = slot + to;
+    const Element* next = from + int64_t{number} * line_step;
+    Element* to_next = ring + number % ring_size * a.line_at + to;
+    if (!a.whole) {
+      QUERN_ROLL
+      for (int i = 0; i < set_lines && number + i < count; ++i)
+        copy(to_next + i * a.line_at, next + int64_t{i} * line_step, has_input(number + i));
+      return;
+    }
+    bool exists[set_lines];
+    QUERN_UNROLL
+    for (int i = 0; i < set_lines; ++i) exists[i] = number + i < count && has_input(number + i);
     QUERN_ROLL
     for (int32_t o = outer, x = begin; o < a.columns; o += outer_step) {
-      fill<16>(to_next, next, exists && this->has_column(x));
-      x += apart, next += column_step, to_next += outer_step * a.column_at;
+      const bool there = this->has_column(x);
+      QUERN_UNROLL
+      for (int i = 0; i < set_lines; ++i)
+        fill<16>(to_next + i * a.line_at, next + int64_t{i} * line_step, exists[i] && there);
+      x += across_columns, next += across_src, to_next += across_ring;
     }
   }
 

@@ -34,10 +34,10 @@ inline phase any_phase(const geometry& g) {
 
 // Of shared memory.
 inline int64_t lines_bytes(const lines_conv& a, const kernel& row, const lines_work& w) {
-  return w.scratch_bytes + int64_t{ring_lines} * a.line_at * type_bytes(row.type);
+  return w.scratch_bytes + ring_lines(type_bytes(row.type)) * a.line_at * type_bytes(row.type);
 }
 
-// Words of a blocking: strips, wide, sets, lines.
+// Words of a blocking: strips, wide, sets, lines, shared memory.
 inline lines_conv lines_tiling(const geometry& g, const kernel& row, const lines_work& w, const phase& ph,
                                const int64_t* word, const void* src) {
   lines_conv a = {};
@@ -66,6 +66,8 @@ inline lines_conv lines_tiling(const geometry& g, const kernel& row, const lines
     a.line_at = a.columns * a.column_at;
     if (a.whole) a.channels = int32_t(up(a.channels, count) * count);
   }
+  const int64_t inners = a.across ? a.columns : a.whole ? a.channels / count : a.channels;
+  a.inner_step = int32_t(std::min<int64_t>(inners, row.threads)), a.outer_step = int32_t(row.threads / a.inner_step);
   a.src = src, a.src_image = g.src[0], a.src_channel = g.src[1];
   return a;
 }
@@ -83,17 +85,22 @@ inline uint32_t lines_blocks(const geometry& g, const lines_conv& a) {
   return uint32_t(g.n) * uint32_t(a.y.classes * a.y.parts) * uint32_t(a.x.classes * a.x.parts) * uint32_t(a.chunks);
 }
 
+// Blocks that may share a multiprocessor.
+inline int64_t lines_together(const kernel& row, const machine& m) {
+  return std::max<int64_t>(1, std::min<int64_t>(row.tile, int64_t(m.gpu.shared_bytes / (row.shared_bytes + 1024))));
+}
+
 inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w, const machine& m,
                        const int64_t* word) {
   const lines_conv a = lines_tiling(g, row, w, any_phase(g), word, nullptr);
   const double blocks = double(lines_blocks(g, a));
   // Blocks that run at the same time, and clocks of one among them: a line takes at least what it waits for.
-  const double processors = std::max(1u, m.gpu.multiprocessors);
-  const double together = std::max<double>(
-      1, std::min(double(row.tile), floor(double(m.gpu.shared_bytes) / double(row.shared_bytes + 1024))));
+  const double processors = std::max(1u, m.gpu.multiprocessors), together = double(lines_together(row, m));
   const double lines = double((word[3] - 1) * row.step + row.taps);
   const double rounds = blocks / (processors * together), share = std::min(together, ceil(blocks / processors));
-  const double clocks = w.start + lines * std::max(share * w.clocks, w.waits);
+  // Pieces of pixels of less than 128 bytes are more to ask for.
+  const bool narrow = row.kind == kind::group && a.channels * type_bytes(row.type) < 128;
+  const double clocks = w.start + lines * std::max(share * w.clocks * (narrow ? 1.1 : 1), w.waits);
   const double compute = clocks * (rounds < 1 ? 1 : rounds < 4 ? ceil(rounds) : rounds + 0.5);
   // Inputs that neighbours share come from L2, at twice the rate of memory.
   const double halo = double(a.columns) / double(word[0] * row.nr * row.step) * lines / double(word[3] * row.step);
@@ -104,7 +111,8 @@ inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w
   return 2000 + std::max(1000 * compute / std::max(1u, m.gpu.clock_mhz), memory);
 }
 
-// Words that take the least time.
+// Words that take the least time; the last is the shared memory of a block, so much that no multiprocessor has more
+// blocks than its share: those of the next kernel start beside them, and would leave others their places.
 inline void choose_lines(const geometry& g, const kernel& row, const lines_work& w, const machine& m, int64_t* word) {
   const phase ph = any_phase(g);
   const int64_t columns = up(of_class(ph.w), row.nr), lines = of_class(ph.h);
@@ -127,6 +135,9 @@ inline void choose_lines(const geometry& g, const kernel& row, const lines_work&
       best = ns;
       std::copy_n(next, 4, word);
     }
+  const int64_t blocks = lines_blocks(g, lines_tiling(g, row, w, ph, word, nullptr));
+  const int64_t share = up(blocks, std::max(1u, m.gpu.multiprocessors));
+  word[4] = share <= lines_together(row, m) ? int64_t(m.gpu.shared_bytes) / share / 1024 * 1024 - 1024 : 0;
 }
 
 }  // namespace quern

@@ -15,6 +15,7 @@ constexpr kernel lines_row(enum kind kind, const char* name, int16_t blocks, con
           .about = about,
           .kind = kind,
           .type = type_of<typename Kernel::element>,
+          .mr = Kernel::job_outputs,
           .nr = Kernel::columns_of_strip,
           .taps = Kernel::taps,
           .step = Kernel::step,

@@ -30,23 +30,27 @@ __device__ __forceinline__ void run(const lines_conv& a) {
   Thread t(a, shared, blockIdx.x, threadIdx.x);
 #if __CUDA_ARCH__ >= 900
   let_next_start();
+  if (a.ahead) t.load_weights();
   wait_for_previous();
 #endif
-  constexpr int depth = (Thread::taps + Thread::step - 1) / Thread::step;
+  constexpr int together = Thread::set_lines, depth = (Thread::taps + Thread::step - 1) / Thread::step;
   const int32_t count = t.line_count(Thread::taps), numbers = (t.end - t.line + depth - 1) * Thread::step;
-#pragma unroll 1
-  for (int32_t number = 0; number < ring_lines - 1; ++number) {
-    if (number < count) t.request(number);
+  const auto request = [&](int32_t number) {
+    t.request(number, count);
     close_fills();
-  }
-  t.load_weights();
+  };
+#pragma unroll 1
+  for (int32_t number = 0; number < (ring_sets - 1) * together; number += together) request(number);
+  if (!a.ahead) t.load_weights();
+  t.load_channels();
   int32_t line = 1 - depth;
 #pragma unroll 1
   for (int32_t number = 0; number < numbers; ++number) {
-    wait_for_sets<ring_lines - 2>();
-    __syncthreads();
-    if (number + ring_lines - 1 < count) t.request(number + ring_lines - 1);
-    close_fills();
+    if (number % together == 0) {
+      wait_for_sets<ring_sets - 2>();
+      __syncthreads();
+      request(number + (ring_sets - 1) * together);
+    }
     take<0>(t, number, line);
   }
 #endif

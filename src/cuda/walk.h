@@ -23,9 +23,11 @@ template <class Element, int Group, int Taps, int Step, int Columns>
 struct walk_thread : lines_block<Element, 128, Columns, Step> {
   using element = Element;
   using block = lines_block<Element, 128, Columns, Step>;
-  static constexpr int threads = 128, group = Group, taps = Taps, step = Step, columns_of_strip = Columns;
+  static constexpr int threads = 128, group = Group, taps = Taps, step = Step, columns_of_strip = Columns,
+                       job_outputs = 1;
   // Lines of outputs that a line of inputs meets, and inputs under a strip.
   static constexpr int depth = (Taps + Step - 1) / Step, width = (Columns - 1) * Step + Taps;
+  static constexpr bool leaves_out = Group == 1 && Taps > 3;
   static constexpr int pad = 16 / sizeof(Element);  // between pixels of the ring, against bank conflicts
   static constexpr int scratch_bytes = 4 * threads * Columns;
   // Of four, two or one strip, with as many channels as that leaves threads for.
@@ -36,7 +38,7 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
                                            ? line_elements(1) > line_elements(4) ? line_elements(1) : line_elements(4)
                                        : line_elements(2) > line_elements(4) ? line_elements(2)
                                                                              : line_elements(4);
-  static constexpr int shared_bytes = scratch_bytes + ring_lines * most_elements * int(sizeof(Element));
+  static constexpr int shared_bytes = scratch_bytes + block::ring_size * most_elements * int(sizeof(Element));
 
   float w[Taps * Taps * Group];
   float sum[depth][Columns] = {};
@@ -63,12 +65,19 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
                                  this->channel % few_lanes;
     QUERN_UNROLL
     for (int i = 0; i < Taps * Taps * Group; ++i) w[i] = value(panel[i * few_lanes]);
-    this->brings = channel_of(this->a.out.epilogue, this->channel);
   }
+  QUERN_INLINE void load_channels() { this->brings = channel_of(this->a.out.epilogue, this->channel); }
 
   // A line of inputs, number k of a step.
   QUERN_INLINE void add(int k, int32_t number) {
-    const Element* const pixels = own + number % ring_lines * this->a.line_at;
+    const Element* const pixels = own + number % block::ring_size * this->a.line_at;
+    if constexpr (leaves_out) {
+      add_met(pixels, k, number);
+    } else {
+      add_all(pixels, k);
+    }
+  }
+  QUERN_INLINE void add_all(const Element* pixels, int k) {
     QUERN_UNROLL
     for (int i = 0; i < width; ++i) {
       float x[Group];
@@ -97,6 +106,29 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
             sum[j][q] = fmaf(x[c], w[(r * Taps + s) * Group + c], before);
           }
         }
+      }
+    }
+  }
+
+  // The same for filters of so many lines that those which are padding, and products for outputs that the block does
+  // not have, are worth leaving out.
+  QUERN_INLINE void add_met(const Element* pixels, int k, int32_t number) {
+    const int32_t inputs = this->has_input(number) ? (this->end - this->line) * Step : 0;
+    float x[width];
+    QUERN_UNROLL
+    for (int i = 0; i < width; ++i) x[i] = value(pixels[i * this->a.column_at]);
+    QUERN_UNROLL
+    for (int j = depth - 1; j >= 0; --j) {
+      const int r = j * Step + k;
+      if (k == 0) {
+        QUERN_UNROLL
+        for (int q = 0; q < Columns; ++q) sum[j][q] = j > 0 ? sum[j - 1][q] : 0.0f;
+      }
+      if (r >= Taps || static_cast<uint32_t>(number - r) >= static_cast<uint32_t>(inputs)) continue;
+      QUERN_UNROLL
+      for (int s = 0; s < Taps; ++s) {
+        QUERN_UNROLL
+        for (int q = 0; q < Columns; ++q) sum[j][q] = fmaf(x[q * Step + s], w[r * Taps + s], sum[j][q]);
       }
     }
   }
