@@ -293,11 +293,8 @@ cuda_driver fake_driver() {
   d.instantiate = [](void** ready, void*, unsigned long long) { return ++fake->graphs, *ready = fake, 0; };
   d.launch_graph = [](void*, void*) { return fake->fails; };
   d.destroy_ready = d.destroy_graph = [](void*) { return --fake->graphs, 0; };
-  d.make_event = [](void** event, unsigned) { return ++fake->events, *event = new double(0), 0; };
-  d.destroy_event = [](void* event) {
-    delete static_cast<double*>(event);
-    return --fake->events, 0;
-  };
+  d.make_event = [](void** event, unsigned) { return ++fake->events, *event = &fake->recorded.emplace_back(0), 0; };
+  d.destroy_event = [](void*) { return --fake->events, 0; };
   d.record = [](void* event, void*, unsigned) {
     EXPECT_TRUE(fake->capturing);
     return *static_cast<double*>(event) = fake->clock_ns, 0;

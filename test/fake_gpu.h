@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <list>
 
 #include "cuda_device.h"
 
@@ -23,13 +24,14 @@ struct fake_gpu {
   double (*ns)(const kernel&) = nullptr;
   bool idle = false, capturing = false;
   int events = 0, graphs = 0;  // that nobody has destroyed
+  std::list<double> recorded;  // what events tell
 };
 
 inline fake_gpu* fake = nullptr;  // the one that the driver's functions work on
 inline thread_local void* current_context = nullptr;
 
-// Contexts are numbers, a function is the row of its name, and a launch runs the kernel's own source on this CPU, thread
-// by thread.
+// Contexts are numbers, a function is the row of its name, and a launch runs the kernel's own source on this CPU,
+// thread by thread.
 cuda_driver fake_driver();
 
 }  // namespace quern::test
