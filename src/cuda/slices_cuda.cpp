@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Reductions, norms and softmax on a GPU, along any axes (cuda/slices.h): one to eight threads, a warp or a block have
-// a slice.  Memory is the limit.
+// Reductions, norms and softmax on a GPU, along any axes (cuda/slices.h): one thread to a whole block have a slice.
+// Memory is the limit.
 #include "cuda/drive.h"
 #include "cuda/slices.h"
 
@@ -55,16 +55,18 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine&,
   const int64_t v = 16 / type_bytes(row.type);
   blocking b = {};
   b.workers = 1;
-  // Neighbours in memory are neighbours in a warp, and short slices share one.  What adds up how follows from the
-  // problem alone, not from where memory lies.
-  b.word[wide] = along && densest.count % v == 0 && a.elements >= 16 * v;
-  b.word[across] = !along || a.elements < 32;
+  // Neighbours in memory are neighbours in a warp.  What adds up how follows from the problem alone, not from where
+  // memory lies.
+  b.word[wide] = along && densest.count % v == 0;
+  b.word[across] = !along;
+  // A slice has as many lanes as keep it in registers, and no more: what a thread does around its elements is most of
+  // its work, so that a warp for 64 of them takes four times as long (measured on an H200).
   const int64_t chunks = b.word[wide] ? a.elements / v : a.elements, in_registers = b.word[wide] ? 4 : 16;
-  b.word[lanes] = chunks <= 32 * in_registers ? 32 : slice_threads;
-  if (b.word[across]) b.word[lanes] = chunks > 512 ? 32 : std::clamp<int64_t>(up(chunks, 16), 1, 8);
+  b.word[lanes] = std::clamp<int64_t>(up(chunks, in_registers), 1, slice_threads);
+  if (b.word[across]) b.word[lanes] = chunks > 512 ? 32 : std::min<int64_t>(b.word[lanes], 8);
   while (b.word[lanes] & (b.word[lanes] - 1)) ++b.word[lanes];  // a power of two
   // Those of each part, and then the parts, are added up: 16 at most.
-  b.word[parts] = b.word[lanes] == slice_threads ? 16 : b.word[lanes] == 32 ? 4 : 1;
+  b.word[parts] = b.word[lanes] <= 16 ? 1 : std::min<int64_t>(b.word[lanes] / 8, 16);
   b.word[held] = chunks <= b.word[lanes] * in_registers;
   return b;
 }

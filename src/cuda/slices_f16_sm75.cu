@@ -12,7 +12,7 @@ QUERN_SLICES(slices_f16_sm75, quern::f16)
 #include "cuda/image.h"
 
 QUERN_KERNELS(slices_f16_sm75, {.name = "slices_f16_sm75",
-                                .about = "reductions, norms and softmax, one to eight threads, a warp or a block a slice",
+                                .about = "reductions, norms and softmax, as many threads a slice as keep it",
                                 .kind = kind::slices,
                                 .type = QUERN_F16,
                                 .image = image,
