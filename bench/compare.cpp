@@ -29,6 +29,7 @@ struct entry {
   int number;
   void (*play)(ring&);
   const char* about;
+  bool gpu = false;  // when it is asked for alone
 };
 
 constexpr entry entries[] = {
@@ -44,6 +45,8 @@ constexpr entry entries[] = {
     {"threads", 24, threads, "threads that help each other or have their share, and a slow CPU"},
     {"variance", 25, variance, "how the time of a layer varies, warm and cold"},
     {"sliding_window", 22, sliding_window, "sliding window or im2col, few input channels"},
+    {"gpu_indices", 3, gpu_indices, "on a GPU: implicit GEMM by division, by a table, by increments", true},
+    {"gpu_reduction", 16, gpu_reduction, "on a GPU: sums by a thread, a warp or a block each", true},
 };
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -120,8 +123,8 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
   std::vector<int> runs(arms.size(), 1);
   std::vector<row> found(arms.size());
   for (size_t i = 0; i < arms.size(); ++i) {
-    found[i] = {comparison_, of, arms[i].name,     number_, arms[i].workspace_bytes, 0, 0, 0, 0, 0, 0, 0,
-                0,           0,  arms[i].tuning_ms};
+    found[i] = {comparison_, of, arms[i].name,      number_, arms[i].workspace_bytes, 0, 0, 0, 0, 0, 0, 0,
+                0,           0,  arms[i].tuning_ms, gpu_};
     if (!arms[i].run) continue;
     arms[i].run();
     if (arms[i].error) found[i].max_error = arms[i].error();
@@ -140,6 +143,7 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
   for (int round = 0; round < rounds; ++round)
     for (size_t j = 0; j < arms.size(); ++j) {
       const size_t i = (static_cast<size_t>(round) + j) % arms.size();  // who goes first changes
+      if (arms[i].sample) samples[i].push_back(arms[i].sample());
       if (!arms[i].run) continue;
       if (arms[i].prepare)
         arms[i].prepare();
@@ -158,7 +162,7 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
       r.ms_p95 = quantile(samples[i], 0.95), r.ms_p99 = quantile(samples[i], 0.99);
       r.variation = variation(samples[i]);
       r.gflops = flops / r.ms_median * 1e-6;
-      r.percent_of_peak = 100 * r.gflops / ((peaks[0] + peaks[1]) / 2);
+      if (arms[i].run) r.percent_of_peak = 100 * r.gflops / ((peaks[0] + peaks[1]) / 2);
     }
     std::printf("%-17s %-26s %-24s %9llu bytes", comparison_, of.c_str(), r.arm.c_str(),
                 static_cast<unsigned long long>(r.workspace_bytes));
@@ -190,7 +194,9 @@ void write_json(const std::string& file, const std::vector<row>& rows) {
         << ", \"ms_median\": " << r.ms_median << ", \"ms_p95\": " << r.ms_p95 << ", \"ms_p99\": " << r.ms_p99
         << ", \"variation\": " << r.variation << ", \"tuning_ms\": " << r.tuning_ms << ", \"gflops\": " << r.gflops
         << ", \"percent_of_peak\": " << r.percent_of_peak << ", \"workspace_bytes\": " << r.workspace_bytes
-        << ", \"max_error\": " << r.max_error << "}";
+        << ", \"max_error\": " << r.max_error;
+    if (!r.gpu.empty()) out << ", \"gpu\": \"" << r.gpu << "\"";
+    out << "}";
     comma = ",\n";
   }
   out << "\n]}\n";
@@ -224,7 +230,7 @@ int run(int argc, char** argv) {
   }
   ring r(rounds);
   for (const entry& e : entries) {
-    if (!only.empty() && only.find(std::string(",") + e.name + ",") == std::string::npos) continue;
+    if (only.empty() ? e.gpu : only.find(std::string(",") + e.name + ",") == std::string::npos) continue;
     r.begin(e.name, e.number);
     e.play(r);
   }

@@ -20,12 +20,13 @@ namespace compare {
 // One way of doing what its rivals do.
 struct arm {
   std::string name;
-  uint64_t workspace_bytes = 0;        // beside operands and packed weights
-  std::function<void()> run;           // empty: only the workspace is of interest
-  std::function<double()> error;       // after a run, of the largest against float64; empty: nothing to be wrong
-  double tuning_ms = 0;                // that finding it took
-  bool single = false;                 // a sample is one run: how they differ is of interest
-  std::function<void()> prepare = {};  // before each sample instead of a run that is not timed
+  uint64_t workspace_bytes = 0;         // beside operands and packed weights
+  std::function<void()> run;            // empty: only the workspace is of interest
+  std::function<double()> error;        // after a run, of the largest against float64; empty: nothing to be wrong
+  double tuning_ms = 0;                 // that finding it took
+  bool single = false;                  // a sample is one run: how they differ is of interest
+  std::function<void()> prepare = {};   // before each sample instead of a run that is not timed
+  std::function<double()> sample = {};  // in place of run: ms of one, where another clock than this CPU's tells them
 };
 
 struct row {
@@ -34,13 +35,15 @@ struct row {
   uint64_t workspace_bytes;
   size_t samples;  // 0: not run
   double ms_min, ms_median, ms_p95, ms_p99, variation, gflops, percent_of_peak, max_error, tuning_ms;
+  std::string gpu;  // empty: this CPU
 };
 
 // Times the arms of one case after another: rounds in which each gives one sample, in turn.
 class ring {
  public:
   explicit ring(int rounds) : rounds_(rounds) {}
-  void begin(const char* comparison, int number) { comparison_ = comparison, number_ = number; }
+  void begin(const char* comparison, int number) { comparison_ = comparison, number_ = number, gpu_.clear(); }
+  void on(const std::string& gpu) { gpu_ = gpu; }  // the cases that follow
   // `flops` 0: bandwidth, latency or memory is compared, not arithmetic.
   void play(const std::string& of, double flops, const std::vector<arm>&);
   const std::vector<row>& rows() const { return rows_; }
@@ -48,6 +51,7 @@ class ring {
  private:
   int rounds_, number_ = 0;
   const char* comparison_ = "";
+  std::string gpu_;
   std::vector<row> rows_;
 };
 
@@ -87,5 +91,7 @@ void profiled(ring&);
 void networks(ring&);
 void threads(ring&);
 void variance(ring&);
+void gpu_indices(ring&);
+void gpu_reduction(ring&);
 
 }  // namespace compare
