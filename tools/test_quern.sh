@@ -233,11 +233,11 @@ err_has 'is no tuning table'
 [ "$(cat diary)" = 'my diary' ] || complain 'a file that is no table was written over'
 expect 2 tune --merge table
 expect 2 tune ic16ih9oc16kh1 --level best
+err_has "'best'"
 expect 2 tune ic16ih9oc16kh1 --type f16
 err_has 'on a CPU'
 expect 2 tune ic16ih9oc16kh1 --type f17
 expect 2 tune ic16ih9oc16kh1 --device gpu
-err_has "'best'"
 expect 1 tune ic16ih9oc16kh1 --file absent/table --level fast
 expect 0 bench ic16ih9oc16kh3ph1 --layout nhwc --all --ms 1 --tune fast,normal
 out_has '^regret (chosen over best)'
