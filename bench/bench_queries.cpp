@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lines.h"
@@ -37,6 +36,12 @@ void all(benchmark::State& state, const quern_problem& problem) {
   state.counters["candidates"] = static_cast<double>(count);
 }
 
+struct question {
+  const char* name;
+  void (*ask)(benchmark::State&, const quern_problem&);
+};
+constexpr question questions[] = {{"best", best}, {"all", all}};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -54,9 +59,9 @@ int main(int argc, char** argv) {
     return 1;
   }
   for (const tools::layer& l : layers) {
-    for (const auto& [name, ask] : {std::pair{"best", best}, std::pair{"all", all}}) {
-      benchmark::RegisterBenchmark((std::string(name) + "/" + l.name).c_str(), [&l, ask](benchmark::State& state) {
-        ask(state, l.problem);
+    for (const question& q : questions) {
+      benchmark::RegisterBenchmark((std::string(q.name) + "/" + l.name).c_str(), [&l, &q](benchmark::State& state) {
+        q.ask(state, l.problem);
       })->Unit(benchmark::kMicrosecond);
     }
   }
