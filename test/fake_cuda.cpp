@@ -156,6 +156,9 @@ void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
 // What stands for the kernel beside those of conv_tma's rows.
 char pixels_last_entry;
 
+// Of each thread: of fake_driver() itself it would be begun only by those who call that.
+thread_local std::vector<void*> contexts_below;
+
 }  // namespace
 
 cuda_driver fake_driver() {
@@ -165,15 +168,14 @@ cuda_driver fake_driver() {
   d.error_name = [](int, const char** name) { return *name = "CUDA_ERROR_FAKE", 0; };
   d.error_text = [](int, const char** text) { return *text = "made up", 0; };
   d.current = [](void** context) { return *context = current_context, 0; };
-  static thread_local std::vector<void*> below;
   d.push = [](void* context) {
     if (fake->fails) return fake->fails;
-    below.push_back(current_context), current_context = context;
+    contexts_below.push_back(current_context), current_context = context;
     return 0;
   };
   d.pop = [](void** context) {
-    *context = current_context, current_context = below.back();
-    below.pop_back();
+    *context = current_context, current_context = contexts_below.back();
+    contexts_below.pop_back();
     return 0;
   };
   d.device = [](int* device) { return ++fake->others, *device = 3, 0; };
