@@ -259,9 +259,12 @@ bool stands_before(const option& a, const option& b) {
     while (&algorithm_at(i) != a.algorithm && &algorithm_at(i) != b.algorithm) ++i;
     return &algorithm_at(i) == a.algorithm;
   }
-  size_t i = 0;
-  while (&kernel_at(i) != a.row && &kernel_at(i) != b.row) ++i;
-  return &kernel_at(i) == a.row;
+  size_t files = 0;
+  const kernel_file* const file = kernel_files(files);
+  for (size_t f = 0; f < files; ++f)
+    for (size_t i = 0; i < file[f].list->count; ++i)
+      if (const kernel* const row = &file[f].list->rows[i]; row == a.row || row == b.row) return row == a.row;
+  return false;
 }
 
 uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
