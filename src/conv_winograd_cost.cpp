@@ -101,12 +101,11 @@ double least_cycles(const form& f, const full_problem& p, const kernel& row, con
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those (not
-  // wholly hidden, or forms would tie, and ties are looked up); transforms wait for pieces of the image, planes for
-  // twice as many, and for more still where they go down them.
+  // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those;
+  // transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
   const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
   const double passing = 0.7 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);  // read alone
-  const double weights = std::max(0.1 * passing, passing - 0.99 * b.cycles);
+  const double weights = std::max(0.1 * passing, passing - b.cycles);
   // Transformed tiles that L2 does not keep are written and read line by line, each in another page.
   const double buffers = double(b.workspace_bytes) > double(m.l2) * 9 / 8
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
