@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "lines.h"
+#include "jobs.h"
 #include "measure.h"
 #include "peak.h"
 #include "stop.h"
@@ -24,23 +24,23 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-void run(benchmark::State& state, const tools::layer& layer) {
+void run(benchmark::State& state, const quern_problem& problem) {
   try {
-    const tools::operands data(layer.problem, tools::values::real, 1);
-    const tools::channel_check check(layer.problem, data, 2);
+    const tools::operands data(problem, tools::values::real, 1);
+    const tools::channel_check check(problem, data, 2);
     const tools::pool threads(1);
     const quern_wish wish = {.size = sizeof(quern_wish)};
-    const std::vector<quern_candidate> all = tools::candidates(layer.problem, wish);
+    const std::vector<quern_candidate> all = tools::candidates(problem, wish);
     if (all.empty() || all[0].verdict != QUERN_CHOSEN) return state.SkipWithError("no kernel solves it");
-    const tools::ready ready(layer.problem, wish, all[0], data, threads);
+    const tools::ready ready(problem, wish, all[0], data, threads);
     ready.run(data);
-    if (!(check.relative_l2(layer.problem, data) < 1e-4)) return state.SkipWithError("computes a wrong result");
+    if (!(check.relative_l2(problem, data) < 1e-4)) return state.SkipWithError("computes a wrong result");
     const double before = tools::fma_peak_gflops(1);
     const double begin = cpu_seconds();
     for (auto _ : state) ready.run(data);
     const double took = cpu_seconds() - begin;
     const double after = tools::fma_peak_gflops(1);
-    const double flops = tools::direct_flops(layer.problem) * static_cast<double>(state.iterations());
+    const double flops = tools::direct_flops(problem) * static_cast<double>(state.iterations());
     const double gflops = flops / took * 1e-9;
     state.counters["GFLOP/s"] = gflops;
     state.counters["peak%"] = 100 * gflops / ((before + after) / 2);
@@ -53,23 +53,17 @@ void run(benchmark::State& state, const tools::layer& layer) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<tools::layer> layers;
+  std::vector<tools::job> jobs;
   try {
-    for (const tools::layer& l : tools::read_layers({QUERN_LAYERS}, "bias act=relu")) {
-      for (const char* layout : {"nchw", "nhwc"}) {
-        tools::layer in_layout = tools::read_layer({layout, l.line});
-        in_layout.name = l.name + "/" + layout;
-        layers.push_back(in_layout);
-      }
-    }
+    jobs = tools::jobs_of({.layers = {QUERN_LAYERS}, .layouts = {"nchw", "nhwc"}});
   } catch (const tools::stop& s) {
     std::fprintf(stderr, "%s\n", s.text.c_str());
     return 1;
   }
-  for (const tools::layer& l : layers) {
-    benchmark::RegisterBenchmark(l.name.c_str(), [&l](benchmark::State& state) {
-      run(state, l);
-    })->Unit(benchmark::kMicrosecond);
+  for (const tools::job& j : jobs) {
+    benchmark::RegisterBenchmark((j.from.name + "/" + tools::layout_text(j.problem)).c_str(),
+                                 [&j](benchmark::State& state) { run(state, j.problem); })
+        ->Unit(benchmark::kMicrosecond);
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lines.h"
+#include "jobs.h"
 #include "stop.h"
 
 namespace {
@@ -45,23 +45,18 @@ constexpr question questions[] = {{"best", best}, {"all", all}};
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<tools::layer> layers;
+  std::vector<tools::job> jobs;
   try {
-    for (const tools::layer& l : tools::read_layers({QUERN_LAYERS}, "bias act=relu")) {
-      for (const char* layout : {"nchw", "nhwc"}) {
-        tools::layer in_layout = tools::read_layer({layout, l.line});
-        in_layout.name = l.name + "/" + layout;
-        layers.push_back(in_layout);
-      }
-    }
+    jobs = tools::jobs_of({.layers = {QUERN_LAYERS}, .layouts = {"nchw", "nhwc"}});
   } catch (const tools::stop& s) {
     std::fprintf(stderr, "%s\n", s.text.c_str());
     return 1;
   }
-  for (const tools::layer& l : layers) {
+  for (const tools::job& j : jobs) {
+    const std::string name = j.from.name + "/" + tools::layout_text(j.problem);
     for (const question& q : questions) {
-      benchmark::RegisterBenchmark((std::string(q.name) + "/" + l.name).c_str(), [&l, &q](benchmark::State& state) {
-        q.ask(state, l.problem);
+      benchmark::RegisterBenchmark((std::string(q.name) + "/" + name).c_str(), [&j, &q](benchmark::State& state) {
+        q.ask(state, j.problem);
       })->Unit(benchmark::kMicrosecond);
     }
   }

@@ -7,6 +7,9 @@
 namespace quern::winograd_driver {
 namespace {
 
+// Of transformed tiles: a little over its size, as some have been used up when others come.
+int64_t l2_keeps(const machine& m) { return int64_t(m.l2) * 9 / 8; }
+
 // Products, and transforms at a price a point and vector.
 double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const machine& on,
                       const blocking& b) {
@@ -59,7 +62,7 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   // So many tiles barely.
   const double hides = std::min(64 / (m.l3_rate * m.cycle_ns) / (pace(row, m) * 8 / row.vector), 1000.0);
   const auto whole = [&](double tiles) { return std::max(up(12, row.mr), up(int64_t(tiles), row.mr)) * row.mr; };
-  const int64_t least = whole(0), in_l2 = l2 * 9 / 8;
+  const int64_t least = whole(0), in_l2 = l2_keeps(m);
   const bool near = !resident && whole(hides) * one_tile <= in_l2;
   const int64_t room = resident ? l2 * 3 / 4 - weights : near ? in_l2 : (far ? 8 : 4) * l2;
   const int64_t largest = near                              ? whole(1.5 * hides)
@@ -107,7 +110,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double passing = 0.7 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);  // read alone
   const double weights = std::max(0.1 * passing, passing - b.cycles);
   // Transformed tiles that L2 does not keep are written and read line by line, each in another page.
-  const double buffers = double(b.workspace_bytes) > double(m.l2) * 9 / 8
+  const double buffers = int64_t(b.workspace_bytes) > l2_keeps(m)
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
                              : 0;
   const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
