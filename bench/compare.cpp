@@ -51,14 +51,6 @@ constexpr entry entries[] = {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-double quantile(std::vector<double> v, double q) {
-  std::sort(v.begin(), v.end());
-  const double at = q * static_cast<double>(v.size() - 1);
-  const size_t below = static_cast<size_t>(at);
-  const double above = v[std::min(below + 1, v.size() - 1)];
-  return v[below] + (above - v[below]) * (at - static_cast<double>(below));
-}
-
 // Standard deviation over mean.
 double variation(const std::vector<double>& v) {
   double sum = 0, squares = 0;
@@ -158,8 +150,8 @@ void ring::play(const std::string& of, double flops, const std::vector<arm>& arm
     row& r = found[i];
     if (!samples[i].empty()) {
       r.samples = samples[i].size();
-      r.ms_min = quantile(samples[i], 0), r.ms_median = quantile(samples[i], 0.5);
-      r.ms_p95 = quantile(samples[i], 0.95), r.ms_p99 = quantile(samples[i], 0.99);
+      r.ms_min = tools::quantile(samples[i], 0), r.ms_median = tools::quantile(samples[i], 0.5);
+      r.ms_p95 = tools::quantile(samples[i], 0.95), r.ms_p99 = tools::quantile(samples[i], 0.99);
       r.variation = variation(samples[i]);
       r.gflops = flops / r.ms_median * 1e-6;
       if (arms[i].run) r.percent_of_peak = 100 * r.gflops / ((peaks[0] + peaks[1]) / 2);

@@ -2,14 +2,10 @@
 #include <time.h>
 
 #include "packing.h"
-#include "problem.h"
 #include "tune_stand.h"
 
 namespace quern {
 namespace {
-
-// Of scale, bias or slope.
-uint64_t vector_bytes(const quern_problem& p) { return uint64_t(output_channels(p)) * 4; }
 
 // Uniform in [-1, 1), in multiples of 2^-23: no denormals among them.
 struct random_floats {

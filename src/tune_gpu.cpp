@@ -3,15 +3,12 @@
 
 #include "error.h"
 #include "half.h"
-#include "problem.h"
 #include "tune_stand.h"
 
 namespace quern {
 namespace {
 
 constexpr uint64_t staged_elements = 1 << 18, most_sets = 1024;
-
-uint64_t vector_bytes(const quern_problem& p) { return uint64_t(output_channels(p)) * 4; }
 
 // Packed or plain.
 uint64_t weights_bytes(const quern_problem& p, const race_size& size) {

@@ -5,6 +5,7 @@
 
 #include "choose.h"
 #include "cuda_device.h"
+#include "problem.h"
 
 namespace quern {
 
@@ -39,6 +40,8 @@ struct arena {
 
 double now_ns();
 
+// Of scale, bias or slope.
+inline uint64_t vector_bytes(const quern_problem& p) { return uint64_t(output_channels(p)) * 4; }
 inline uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
 inline uint64_t packed_of(const option& o) { return o.algorithm->pack ? arena::aligned(o.blocks.packed_bytes) : 0; }
 

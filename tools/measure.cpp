@@ -16,13 +16,6 @@ constexpr int fewest_rounds = 5, most_rounds = 1000;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-double quantile(std::vector<double> v, double share) {
-  std::sort(v.begin(), v.end());
-  const double at = share * static_cast<double>(v.size() - 1);
-  const size_t below = static_cast<size_t>(at), above = std::min(below + 1, v.size() - 1);
-  return v[below] + (at - static_cast<double>(below)) * (v[above] - v[below]);
-}
-
 // After a run that is not timed: what the one before left in the caches is not this one's merit or fault.
 double sample(const ready& r, const operands& data, int runs) {
   r.run(data);
@@ -32,6 +25,13 @@ double sample(const ready& r, const operands& data, int runs) {
 }
 
 }  // namespace
+
+double quantile(std::vector<double> v, double share) {
+  std::sort(v.begin(), v.end());
+  const double at = share * static_cast<double>(v.size() - 1);
+  const size_t below = static_cast<size_t>(at), above = std::min(below + 1, v.size() - 1);
+  return v[below] + (at - static_cast<double>(below)) * (v[above] - v[below]);
+}
 
 pool::pool(uint32_t threads) : host_(nullptr, quern_host_destroy) {
   if (threads == 1) return;

@@ -39,6 +39,9 @@ class ready {
   bool packs_;
 };
 
+// Of a sample at least, between neighbours by their distance; share 0.5: the median.
+double quantile(std::vector<double>, double share);
+
 struct timing {
   double median_ms = 0, quartile_ms = 0, min_ms = 0;  // the lower quartile
   int samples = 0;
