@@ -70,7 +70,7 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                           : resident && b.word[image_ahead] ? least
                                                             : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
-  int64_t parts = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
+  int64_t parts = t.tiles <= room / one_tile ? 1 : std::max<int64_t>(1, up(t.tiles, most)), split = 1;
   b.word[tile_groups] = parts, b.word[blocks] = 1;
   b.cycles = compute_cycles(p, t, row, m, b);
   b.workers = useful_workers(m, b.cycles, threads);
