@@ -10,6 +10,15 @@ namespace {
 // Of transformed tiles: a little over its size, as some have been used up when others come.
 int64_t l2_keeps(const machine& m) { return int64_t(m.l2) * 9 / 8; }
 
+// What a panel of weights that L1 does not keep makes m rows wait: L2 answers in time up to two fifths of its rate.
+// Where two vectors are multiplied in a clock this decides between wide and tall tiles (10 % on VGG's conv3_2, Granite
+// Rapids).
+double panel_cycles(const kernel& row, const machine& on, double m, double floats) {
+  if (4 * floats <= double(on.l1) * 0.75) return 0;
+  const double read = 4 * floats / (on.l2_rate * on.cycle_ns), multiply = pace(row, on) * m * floats / row.vector / 2;
+  return read * std::clamp(0.8 * (read / multiply - 0.42), 0.0, 1.0);
+}
+
 // Products, and transforms at a price a point and vector.
 double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row, const machine& on,
                       const blocking& b) {
@@ -21,7 +30,9 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
   // The products of one point: all panels by so many tiles.  The hardware follows the panels, not the rows of tiles.
   const auto multiply = [&](double taking_part) {
     const double row_tiles = std::max(1.0, std::ceil(taking_part / row.mr)), m = taking_part / row_tiles;
-    const auto panel = [&](double n) { return tile_cycles(row, on, m, n, depth) + row_cycles(m, depth); };
+    const auto panel = [&](double n) {
+      return tile_cycles(row, on, m, n, depth) + row_cycles(m, depth) + panel_cycles(row, on, m, n * depth);
+    };
     return row_tiles * (double(panels) * panel(row.nr) + (tail ? panel(double(tail)) : 0));
   };
   // Of the last tiles of an axis some leave points out.
@@ -104,11 +115,14 @@ double least_cycles(const form& f, const full_problem& p, const kernel& row, con
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those;
-  // transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
-  const int64_t passes = b.word[weights_ahead] ? b.word[tile_groups] : o.weights > double(m.l2) * 5 / 8;
-  const double passing = 0.7 * double(passes) * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);  // read alone
-  const double weights = std::max(0.1 * passing, passing - b.cycles);
+  // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those.  Where a
+  // core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle), both hold up each other.
+  // Transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
+  const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
+  const double passing = passes * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);
+  const bool hold_up = m.l3_rate * m.cycle_ns < 16;
+  const double alone = (hold_up ? 0.85 : 0.7) * passing;  // read, not copied
+  const double weights = hold_up ? std::hypot(alone, b.cycles) - b.cycles : std::max(0.1 * alone, alone - b.cycles);
   // Transformed tiles that L2 does not keep are written and read line by line, each in another page.
   const double buffers = int64_t(b.workspace_bytes) > l2_keeps(m)
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
