@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -45,85 +44,6 @@ void for_each_pair(const machine& m, quern_op op, Visit visit) {
     const algorithm& a = algorithm_at(i);
     for_each_row(a, m, op, order::of_table, [&](const kernel& row, quern_backend backend) { visit(a, row, backend); });
   }
-}
-
-bool is_algorithm(const char* name, size_t length) {
-  for (size_t i = 0; i < algorithm_count(); ++i)
-    if (strlen(algorithm_at(i).name) == length && memcmp(algorithm_at(i).name, name, length) == 0) return true;
-  return false;
-}
-
-bool is_kernel(const char* name, size_t length) {
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (strlen(kernel_at(i).name) == length && memcmp(kernel_at(i).name, name, length) == 0) return true;
-  return false;
-}
-
-// Calls visit(name, length) for every name of a comma-separated list until it returns false.
-template <class Visit>
-bool names(const char* list, Visit visit) {
-  while (list && *list) {
-    list += strspn(list, " ,");
-    const size_t length = strcspn(list, " ,");
-    if (length && !visit(list, length)) return false;
-    list += length;
-  }
-  return true;
-}
-
-bool is_word(const char* word, const char* name, size_t length) {
-  return strlen(word) == length && memcmp(word, name, length) == 0;
-}
-
-// What candidates can be allowed or denied by, beside their names.
-struct property {
-  const char* name;
-  bool (*holds)(const algorithm&, const kernel&);
-};
-template <quern_accuracy Class>
-bool has_class(const algorithm& a, const kernel& row) {
-  return accuracy_of(a, row, row.type) == Class;
-}
-constexpr property properties[] = {
-    {"exact", has_class<QUERN_ACCURACY_EXACT>},
-    {"f32", has_class<QUERN_ACCURACY_F32>},
-    {"f32_fast", has_class<QUERN_ACCURACY_F32_FAST>},
-    {"f32_loose", has_class<QUERN_ACCURACY_F32_LOOSE>},
-    {"f16", has_class<QUERN_ACCURACY_F16>},
-    {"packs", [](const algorithm& a, const kernel&) { return a.pack != nullptr; }},
-    {"pads", [](const algorithm& a, const kernel&) { return a.pads || a.transforms; }},
-    {"splits", [](const algorithm& a, const kernel& row) { return a.splits && row.type == QUERN_F32; }}};
-
-// The ISA of that name, else 0.
-uint64_t isa_of(const char* name, size_t length) {
-  for (int bit = 0; bit < 64; ++bit)
-    if (const char* isa = quern_isa_name(uint64_t{1} << bit); isa && is_word(isa, name, length))
-      return uint64_t{1} << bit;
-  return 0;
-}
-
-bool is_property(const char* name, size_t length) {
-  for (const property& p : properties)
-    if (is_word(p.name, name, length)) return true;
-  return isa_of(name, length) != 0;
-}
-
-// Whether a word of the list is a name or property of the pair.
-bool listed(const char* list, const algorithm& a, const kernel& row) {
-  return !names(list, [&](const char* n, size_t l) {
-    if (is_word(a.name, n, l) || is_word(row.name, n, l) || (row.isa & isa_of(n, l))) return false;
-    for (const property& p : properties)
-      if (is_word(p.name, n, l)) return !p.holds(a, row);
-    return true;
-  });
-}
-
-refusal ruled_out(const algorithm& a, const kernel& row, const quern_wish& w) {
-  if (w.algorithm ? strcmp(w.algorithm, a.name) != 0 : a.on_request) return {QUERN_REASON_WISH, "wish.algorithm", 0, 0};
-  if (w.kernel && strcmp(w.kernel, row.name) != 0) return {QUERN_REASON_WISH, "wish.kernel", 0, 0};
-  if (listed(w.deny, a, row)) return {QUERN_REASON_WISH, "wish.deny", 0, 0};
-  if (w.allow && !listed(w.allow, a, row)) return {QUERN_REASON_WISH, "wish.allow", 0, 0};
-  return {};
 }
 
 uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX; }
@@ -343,66 +263,6 @@ quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_er
 }
 
 }  // namespace
-
-quern_status resolve(const quern_device* device, const quern_wish* given, resolved_wish& out, quern_error* error) {
-  out = {};
-  if (device)
-    if (const quern_status s = check_device(device, error)) return s;
-  if (const quern_status s = take(given, out.wish, "wish", error)) return s;
-  quern_wish& w = out.wish;
-  if (w.algorithm && !is_algorithm(w.algorithm, strlen(w.algorithm)))
-    return fail(error, QUERN_INVALID, "wish.algorithm", 0, 0,
-                "wish.algorithm is '%.60s', no algorithm of this build has that name", w.algorithm);
-  if (w.kernel && !is_kernel(w.kernel, strlen(w.kernel)))
-    return fail(error, QUERN_INVALID, "wish.kernel", 0, 0,
-                "wish.kernel is '%.60s', no kernel of this build has that name", w.kernel);
-  const struct { const char *field, *list; } lists[] = {{"wish.deny", w.deny}, {"wish.allow", w.allow}};
-  for (const auto& l : lists) {
-    const char* stranger = nullptr;
-    size_t length = 0;
-    if (!names(l.list, [&](const char* n, size_t bytes) {
-          return is_algorithm(n, bytes) || is_kernel(n, bytes) || is_property(n, bytes) ||
-                 (stranger = n, length = bytes, false);
-        }))
-      return fail(error, QUERN_INVALID, l.field, 0, 0,
-                  "%s has '%.*s', no algorithm, kernel or property of this build has that name", l.field,
-                  static_cast<int>(std::min<size_t>(length, 60)), stranger);
-  }
-  if (w.repeat < QUERN_REPEAT_RUN || w.repeat > QUERN_REPEAT_REF)
-    return fail(error, QUERN_INVALID, "wish.repeat", w.repeat, QUERN_REPEAT_REF, "wish.repeat is %d, must be 0 to %d",
-                w.repeat, QUERN_REPEAT_REF);
-  if (w.overlap < QUERN_OVERLAP_START || w.overlap > QUERN_OVERLAP_NONE)
-    return fail(error, QUERN_INVALID, "wish.overlap", w.overlap, QUERN_OVERLAP_NONE,
-                "wish.overlap is %d, must be 0 to %d", w.overlap, QUERN_OVERLAP_NONE);
-  if (w.reserved)
-    return fail(error, QUERN_INVALID, "wish.reserved", w.reserved, 0, "wish.reserved is %u, must be 0", w.reserved);
-  if (w.verbose < -1 || w.verbose > 2)
-    return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
-  if (w.gpu || device) {
-    quern_gpu gpu = device ? device->gpu : quern_gpu{};
-    if (const quern_status s = take(w.gpu, gpu, "wish.gpu", error)) return s;
-    if (gpu.capability < 10 || (device && gpu.capability > device->gpu.capability))
-      return fail(error, QUERN_INVALID, "wish.gpu.capability", gpu.capability,
-                  device ? device->gpu.capability : UINT32_MAX, "wish.gpu.capability is %u, must be at least 10%s",
-                  gpu.capability, device ? " and at most the device's" : "");
-    out.machine = machine_of(gpu);
-  } else {
-    quern_cpu cpu = {};
-    cpu.size = sizeof cpu;
-    if (w.cpu) {
-      if (const quern_status s = take(w.cpu, cpu, "wish.cpu", error)) return s;
-    } else if (const quern_status s = quern_cpu_get(&cpu, error)) {
-      return s;
-    }
-    out.machine = machine_of(cpu);
-    out.runs_isa = cpu.isa, out.withheld_isa = cpu.withheld_isa;
-  }
-  out.verbose = w.verbose;
-  if (w.verbose == 0)
-    if (const char* level = getenv("QUERN_VERBOSE"))
-      out.verbose = *level >= '0' && *level <= '9' ? std::min(*level - '0', 2) : 0;
-  return QUERN_OK;
-}
 
 quern_status choose(full_problem& p, const resolved_wish& w, option& best, quern_error* error) {
   best = {};

@@ -5,21 +5,13 @@
 
 #include "algorithm.h"
 #include "machine.h"
+#include "wish.h"
 
 namespace quern {
 
-// A wish with everything looked up, made once a query.
-struct resolved_wish {
-  quern_wish wish;
-  struct machine machine;
-  uint64_t runs_isa;  // what the CPU that is asked about can run
-  uint64_t withheld_isa;
-  int verbose;
-};
-
 // Block sizes other than the driver's own: those that it would choose for caches 2^l1 and 2^l2 times as large, and
-// for so many threads; on a GPU for arithmetic 2^l1 times as fast, and 2^l2 times as many multiprocessors.  Whatever they
-// say, the driver makes sound blocks of it.
+// for so many threads; on a GPU for arithmetic 2^l1 times as fast, and 2^l2 times as many multiprocessors.  Whatever
+// they say, the driver makes sound blocks of it.
 struct variation {
   int32_t l1, l2;
   uint32_t threads;
@@ -38,9 +30,6 @@ struct option {
   double measured_ns;                   // 0: never
   int rank;                             // among those that were measured side by side, from 0
 };
-
-// For this device; NULL: the CPU, or the GPU that the wish names.
-quern_status resolve(const quern_device*, const quern_wish*, resolved_wish& out, quern_error*);
 
 // The cheapest usable option for a complete problem, over all layouts that it leaves open: `problem` has those of
 // the option then.  QUERN_UNSUPPORTED, with the reasons, when there is none.
