@@ -9,12 +9,6 @@
 namespace quern::split_driver {
 namespace {
 
-// Of parts, for one of f32.
-constexpr int products_of(int parts) { return parts == 3 ? 6 : 3; }
-
-// Cycles of a product with so many rows of pixels: of real data a fifth more than of zeros (Sapphire Rapids).
-double product_cycles(double rows) { return 1.2 * std::max(9.4, 4.5 + 0.745 * rows); }
-
 double cycles_of(const band_tiles& tiles) { return double(tiles.count) * product_cycles(double(tiles.rows)); }
 
 bool may_be_flat(const band_axis& h, const band_axis& w) { return h.pixel == 1 && w.pixel == 1; }

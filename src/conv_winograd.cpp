@@ -16,20 +16,9 @@
 // channels in L1.
 #include "conv_winograd.h"
 
-#include "driver.h"
-#include "pixels.h"
-#include "winograd_tiling.h"
+#include "winograd_group.h"
 
 namespace quern::winograd_driver {
-namespace {
-
-const kernel& transforms_of(const form& f, const kernel& row) {
-  const kernel* found = row.winograd->rows;
-  while (found->mr != f.m || found->taps != f.r) ++found;
-  return *found;
-}
-
-}  // namespace
 
 refusal refuse(const form& f, const full_problem& p, const kernel&) {
   const geometry& w = geometry_of(p);
@@ -73,134 +62,28 @@ void pack(const form& f, const job& j, int64_t first, int64_t count, const void*
   const geometry& g = geometry_of(j.problem);
   const tiling t = tiling_of(f, g);
   const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
-  const float* from = static_cast<const float*>(weights);
-  float* to = reinterpret_cast<float*>(payload);
-  const int64_t base = weight_offset(g, first);
-  const int64_t sy = g.weights[t.upright ? 4 : 3], sx = g.weights[t.upright ? 3 : 4];
+  float* const to = reinterpret_cast<float*>(payload);
   int64_t before[most_points * most_points] = {};
   for (int64_t point = 1; point < t.points(); ++point) before[point] = before[point - 1] + t.parts_at(point - 1);
-  for (int64_t channel = first; channel < first + count; ++channel) {
-    const int64_t k = channel % g.k, panel = k / j.row.nr, width = panels.width(panel);
-    const float* w = from + (weight_offset(g, channel) - base);
-    const bool fill = k == g.k - 1;
-    for (int64_t c = 0; c < g.c; ++c, w += g.weights[1])
-      for (int64_t part = 0; part < t.all_parts(); ++part) {
-        const int64_t py = part / t.parts[1], px = part % t.parts[1];
-        double wide[most_taps][most_points] = {};
-        const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
-        int64_t rows = 0;
-        for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows)
-          for (int64_t i = 0; i < t.ax; ++i)
-            for (int64_t x = tx.begin, s = 0; x < tx.end; x += t.stride[1], ++s)
-              wide[rows][i] +=
-                  f.matrices.g[i][s] *
-                  double(
-                      w[(t.y.filter_begin + y * t.y.filter_step) * sy + (t.x.filter_begin + x * t.x.filter_step) * sx]);
-        for (int64_t point = 0; point < t.points(); ++point) {
-          const int64_t i = point / t.ax, parts_y = t.parts_at(0, i), parts_x = t.parts_at(1, point % t.ax);
-          if (py >= parts_y || px >= parts_x) continue;
-          double sum = 0;
-          for (int64_t r = 0; r < rows; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][point % t.ax];
-          float* row = to + panels.phase(channel / g.k, before[point]) + panels.panel(panel, parts_y * parts_x) +
-                       ((py * parts_x + px) * g.c + c) * width;
-          row[k % j.row.nr] = float(sum);
-          if (fill)
-            for (int64_t rest = k % j.row.nr + 1; rest < width; ++rest) row[rest] = 0.0f;
-        }
-      }
-  }
+  transform_weights(f, t, first, count, static_cast<const float*>(weights),
+                    [&](int64_t channel, int64_t point, int64_t py, int64_t px, int64_t c, float weight) {
+                      const int64_t k = channel % g.k, panel = k / j.row.nr, width = panels.width(panel);
+                      const int64_t parts_x = t.parts_at(1, point % t.ax);
+                      float* row = to + panels.phase(channel / g.k, before[point]) +
+                                   panels.panel(panel, t.parts_at(point)) + ((py * parts_x + px) * g.c + c) * width;
+                      row[k % j.row.nr] = weight;
+                      if (k == g.k - 1)
+                        for (int64_t rest = k % j.row.nr + 1; rest < width; ++rest) row[rest] = 0.0f;
+                    });
 }
 
 namespace {
 
 // What one item works on.
-struct work {
-  const form& f;
-  const job& j;
-  const execution& e;
-  const tiling& t;
-  const kernel& transforms;
-  const epilogue_f32& epilogue;
+struct work : tile_group {
   const sizes& s;
-  const tile_rows& rows;
-  int64_t group, channel, channels;  // output channels of the block, counted in the group
-  float *v, *m, *buffer;
+  float *v, *m;
 };
-
-// The tiles from `index` on, below `end`, that neighbour each other along x.
-int64_t line_of(const tiling& t, const place& at, int64_t index, int64_t end) {
-  return std::min({end - index, t.count[1] - at.tile[1], buffer_tiles});
-}
-
-void transform_input(const work& w, int64_t first, int64_t last) {
-  const tiling& t = w.t;
-  tile_rows rows = w.rows;
-  const geometry& g = t.g;
-  const int64_t run = source_run(g, w.j.row), channel = w.group * g.c;
-  const float* src = static_cast<const float*>(w.e.args.src);
-  const phase ph = phase_of(g, 0);
-  for (int64_t index = first, line; index < last; index += line) {
-    const place at(t, index);
-    line = run ? 1 : line_of(t, at, index, last);
-    const int64_t z = ph.d.in_begin + at.d * ph.d.in_step;
-    const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
-    const int64_t image = at.n * g.src[0] + z * g.src[2];
-    // Of each tile of the line.
-    int64_t at_row[buffer_tiles];
-    int points[buffer_tiles];
-    place tile = at;
-    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile), points[i] = tile.points(t, 1);
-    const auto below = [](int n) { return (1u << n) - 1; };
-    for (int64_t part = 0; part < w.s.parts; ++part) {
-      const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + t.offset(0, part / t.parts[1]),
-                    x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + t.offset(1, part % t.parts[1]);
-      float* const v = w.v + part * w.s.v;
-      winograd_input_f32 call = {};
-      call.points[0] = at.points(t, 0);
-      call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) & below(call.points[0]) : 0;
-      call.matrix = w.s.parts * w.s.v;
-      if (run) {
-        call.points[1] = points[0];
-        call.columns = on_image(t.x, x, t.apart[1], t.ax) & below(points[0]);
-        call.src = src;
-        call.row = t.apart[0] * t.src[0], call.column = t.apart[1] * t.src[1];
-        for (int64_t c = 0; c < g.c; c += run) {
-          call.n = std::min(run, g.c - c);
-          call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
-          call.v = v + at_row[0] * w.s.v_row + c;
-          w.transforms.winograd_input[t.square](call);
-        }
-        continue;
-      }
-      // The line's pixels on the image.
-      const int64_t columns = (line - 1) * t.mx + t.ax;
-      const int64_t lo = x >= 0 ? 0 : std::min(columns, up(-x, t.apart[1])),
-                    hi = x >= t.x.in_size ? lo : std::clamp(up(t.x.in_size - x, t.apart[1]), lo, columns);
-      for (int64_t c = 0; c < g.c; c += buffer_channels) {
-        call.n = std::min(buffer_channels, g.c - c);
-        for (int64_t r = 0; r < t.ay; ++r)
-          if (call.rows >> r & 1 && lo < hi)
-            gather(w.j.row,
-                   {.at = src + image + (y + r * t.apart[0]) * t.src[0] + (x + lo * t.apart[1]) * t.src[1],
-                    .count = hi - lo,
-                    .pixel = t.apart[1] * t.src[1],
-                    .channel_stride = g.src[1],
-                    .block = g.src_block},
-                   {channel + c, channel + c + int64_t(call.n)}, w.buffer + (r * columns + lo) * buffer_channels,
-                   buffer_channels, 1);
-        call.src = w.buffer;
-        call.row = columns * buffer_channels, call.column = buffer_channels;
-        for (int64_t i = 0; i < line; ++i) {
-          call.points[1] = points[i];
-          call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax) & below(points[i]);
-          call.origin = i * t.mx * buffer_channels;
-          call.v = v + at_row[i] * w.s.v_row + c;
-          w.transforms.winograd_input[t.square](call);
-        }
-      }
-    }
-  }
-}
 
 // Where the image does not stay in L2, what the transforms will touch next is fetched while the products run: the
 // pixels that a group's tiles do not share with earlier ones, a row of a tile at a time.  A third to a half of
@@ -341,83 +224,6 @@ void multiply(const work& w, int64_t first, int64_t last) {
     }
 }
 
-void transform_output(const work& w, int64_t first, int64_t last) {
-  const tiling& t = w.t;
-  tile_rows rows = w.rows;
-  const geometry& g = t.g;
-  const int64_t run = destination_run(w.j.problem, g, w.j.row);
-  const phase ph = phase_of(g, 0);
-  const int64_t channel = w.group * g.k + w.channel;
-  float* const dst = static_cast<float*>(w.e.args.dst);
-  const float* const residual = static_cast<const float*>(w.e.args.residual);
-  // From pixel to pixel along x and y.
-  const int64_t out_x = t.step[1] * t.x.out_step, out_y = t.step[0] * t.y.out_step;
-  for (int64_t index = first, line; index < last; index += line) {
-    const place at(t, index);
-    line = run ? 1 : line_of(t, at, index, last);
-    int64_t at_row[buffer_tiles];
-    place tile = at;
-    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile);
-    const int64_t y = at.output(t, 0, t.my), x = at.output(t, 1, t.mx);
-    const auto offset = [&](const int64_t* stride, const int64_t* plane) {
-      return at.n * stride[0] + (ph.d.out_begin + at.d * ph.d.out_step) * stride[2] +
-             (t.y.out_begin + y * t.y.out_step) * plane[0] + (t.x.out_begin + x * t.x.out_step) * plane[1];
-    };
-    const int64_t to = offset(g.dst, t.dst), from = w.epilogue.residual ? offset(g.residual, t.residual) : 0;
-    const int64_t columns = outputs(t.x, x, t.step[1], line * t.mx);
-    winograd_output_f32 call = {};
-    call.rows = outputs(t.y, y, t.step[0], t.my);
-    call.matrix = w.s.m;
-    call.out.epilogue = &w.epilogue;
-    call.finish = w.j.row.finish;
-    if (call.rows == 0 || columns == 0) continue;
-    if (run) {
-      call.columns = columns;
-      call.out.ldc = out_x * t.dst[1], call.dst_row = out_y * t.dst[0];
-      call.out.ldr = out_x * t.residual[1], call.residual_row = out_y * t.residual[0];
-      for (int64_t c = 0; c < w.channels; c += run) {
-        call.n = std::min(run, w.channels - c);
-        call.m = w.m + at_row[0] * w.s.m_row + c;
-        call.out.c = dst + to + g.dst_channel(channel + c);
-        call.out.channel = channel + c;
-        if (w.epilogue.residual) call.out.residual = residual + from + g.residual_channel(channel + c);
-        w.transforms.winograd_output[t.square](call);
-      }
-      continue;
-    }
-    float* const addend = w.buffer + w.s.buffer;
-    for (int64_t c = 0; c < w.channels; c += buffer_channels) {
-      call.n = std::min(buffer_channels, w.channels - c);
-      const range channels = {channel + c, channel + c + int64_t(call.n)};
-      for (int64_t r = 0; w.epilogue.residual && r < int64_t(call.rows); ++r)
-        gather(w.j.row,
-               {.at = residual + from + r * out_y * t.residual[0],
-                .count = columns,
-                .pixel = out_x * t.residual[1],
-                .channel_stride = g.residual[1],
-                .block = g.residual_block},
-               channels, addend + r * columns * buffer_channels, buffer_channels, 1);
-      call.out.ldc = call.out.ldr = buffer_channels;
-      call.dst_row = call.residual_row = columns * buffer_channels;
-      call.out.channel = channel + c;
-      for (int64_t i = 0; i * t.mx < columns; ++i) {
-        call.columns = std::min(t.mx, columns - i * t.mx);
-        call.m = w.m + at_row[i] * w.s.m_row + c;
-        call.out.c = w.buffer + i * t.mx * buffer_channels;
-        call.out.residual = addend + i * t.mx * buffer_channels;
-        w.transforms.winograd_output[t.square](call);
-      }
-      for (int64_t r = 0; r < int64_t(call.rows); ++r)
-        scatter(w.j.row, w.buffer + r * columns * buffer_channels, buffer_channels, 1, channels,
-                {.at = dst + to + r * out_y * t.dst[0],
-                 .count = columns,
-                 .pixel = out_x * t.dst[1],
-                 .channel_stride = g.dst[1],
-                 .block = g.dst_block});
-    }
-  }
-}
-
 }  // namespace
 
 void run(const form& f, const job& j, const execution& e) {
@@ -436,23 +242,26 @@ void run(const form& f, const job& j, const execution& e) {
     const int64_t channel = block * word[block_panels] * j.row.nr;
     const int64_t first = groups.begin(index), last = first + groups.rows(index);
     const tile_rows rows(t, first, last);
-    const work w = {f,
-                    j,
-                    e,
-                    t,
-                    transforms,
-                    epilogue,
+    const work w = {{.j = j,
+                     .e = e,
+                     .t = t,
+                     .transforms = transforms,
+                     .epilogue = epilogue,
+                     .rows = rows,
+                     .group = item / groups.tiles / word[blocks],
+                     .channel = channel,
+                     .channels = std::min(word[block_panels] * j.row.nr, g.k - channel),
+                     .buffer = v + t.points() * (s.parts * s.v + s.m)},
                     s,
-                    rows,
-                    item / groups.tiles / word[blocks],
-                    channel,
-                    std::min(word[block_panels] * j.row.nr, g.k - channel),
                     v,
-                    v + t.points() * s.parts * s.v,
-                    v + t.points() * (s.parts * s.v + s.m)};
-    transform_input(w, first, last);
+                    v + t.points() * s.parts * s.v};
+    transform_input(w, first, last, [&](winograd_input_f32& call, int64_t part, int64_t tile, int64_t c) {
+      call.v = w.v + part * s.v + tile * s.v_row + c, call.matrix = s.parts * s.v;
+    });
     multiply(w, first, last);
-    transform_output(w, first, last);
+    transform_output(w, first, last, g.k, [&](winograd_output_f32& call, int64_t tile, int64_t c) {
+      call.m = w.m + tile * s.m_row + c, call.matrix = s.m;
+    });
   });
 }
 

@@ -45,32 +45,39 @@ inline float float_of(uint16_t part) {
   return x;
 }
 
+// Where the weight of channels k and c goes in a step of a phase with so many taps.
+inline void put_parts(const packed_steps& steps, char* phase, int64_t taps, int64_t k, int64_t step, int64_t c,
+                      float w) {
+  const int64_t width = steps.width(k / panel);
+  char* to = phase + k / panel * steps.panel_bytes(taps) + step * width * steps.tile_bytes();
+  const int64_t at = k % panel / tile * tile * depth + c % tile * panel + k % tile * 2 + c % depth / tile;
+  for (int64_t part = 0; part < steps.parts; ++part) {
+    const uint16_t bits = part_of(w);
+    w -= float_of(bits);
+    memcpy(to + (part * width * tile * depth + at) * 2, &bits, sizeof bits);
+  }
+}
+
+// The same, and who comes last fills up with zeros.
+inline void put_weight(const packed_steps& steps, char* phase, int64_t taps, int64_t k, int64_t step, int64_t c,
+                       float w) {
+  const geometry& g = steps.g;
+  put_parts(steps, phase, taps, k, step, c, w);
+  const int64_t c_end = c == g.c - 1 ? up(g.c, depth) * depth : c + 1;
+  const int64_t k_end = k == g.k - 1 ? up(g.k, tile) * tile : k + 1;
+  for (int64_t z = c + 1; z < c_end; ++z) put_parts(steps, phase, taps, k, step, z, 0);
+  for (int64_t y = k + 1; y < k_end; ++y)
+    for (int64_t z = c; z < c_end; ++z) put_parts(steps, phase, taps, y, step, z, 0);
+}
+
 // Output channels [first, first + count).
 inline void pack_steps(const packed_steps& steps, int64_t first, int64_t count, const float* weights, char* payload) {
-  const geometry& g = steps.g;
-  const int64_t parts = steps.parts;
-  const auto place = [&](int64_t group, int64_t k, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-    const int64_t plane = ph.h.taps * ph.w.taps, width = steps.width(k / panel), cb = c / depth;
-    const int64_t step = (tap / plane * steps.blocks() + cb) * plane + tap % plane;
-    char* to = payload + steps.phase(group, before) + k / panel * steps.panel_bytes(ph.taps()) +
-               step * width * steps.tile_bytes();
-    const int64_t at = k % panel / tile * tile * depth + c % tile * panel + k % tile * 2 + c % depth / tile;
-    for (int64_t part = 0; part < parts; ++part) {
-      const uint16_t bits = part_of(w);
-      w -= float_of(bits);
-      memcpy(to + (part * width * tile * depth + at) * 2, &bits, sizeof bits);
-    }
-  };
   pack_weights(
-      g, first, count, weights,
+      steps.g, first, count, weights,
       [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        place(group, k, ph, before, tap, c, w);
-        // Who comes last fills up with zeros.
-        const int64_t c_end = c == g.c - 1 ? up(g.c, depth) * depth : c + 1;
-        const int64_t k_end = k == g.k - 1 ? up(g.k, tile) * tile : k + 1;
-        for (int64_t z = c + 1; z < c_end; ++z) place(group, k, ph, before, tap, z, 0);
-        for (int64_t y = k + 1; y < k_end; ++y)
-          for (int64_t z = c; z < c_end; ++z) place(group, y, ph, before, tap, z, 0);
+        const int64_t plane = ph.h.taps * ph.w.taps;
+        const int64_t step = (tap / plane * steps.blocks() + c / depth) * plane + tap % plane;
+        put_weight(steps, payload + steps.phase(group, before), ph.taps(), k, step, c, w);
       });
 }
 

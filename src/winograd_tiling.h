@@ -189,6 +189,9 @@ inline int64_t padded(int64_t channels, int64_t vector) {
   return whole % 256 == 0 && whole > 0 ? whole + 16 : whole;
 }
 
+// Floats of one of the buffers between layouts.
+inline int64_t buffer_floats(const tiling& t) { return t.ay * ((buffer_tiles - 1) * t.mx + t.ax) * buffer_channels; }
+
 // Floats of a group's products, before and after, and of the buffers between layouts.
 struct sizes {
   int64_t tiles, parts, v_row, v, m_row, m, buffer;  // floats; of v from part to part, of m from point to point
@@ -201,7 +204,7 @@ struct sizes {
         v(tiles * v_row + 16),
         m_row(padded(std::min(panel_count * row.nr, panels.columns()), row.vector)),
         m(tiles * m_row + 16),
-        buffer(through_buffer ? t.ay * ((buffer_tiles - 1) * t.mx + t.ax) * buffer_channels : 0),
+        buffer(through_buffer ? buffer_floats(t) : 0),
         buffers(through_buffer ? 2 : 0) {}
   uint64_t bytes(int64_t points) const {
     return uint64_t(up((points * (parts * v + m) + buffers * buffer) * 4, QUERN_ALIGN) * QUERN_ALIGN);

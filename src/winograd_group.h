@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+//
+// What Winograd's drivers share around their products: a group of tiles from the image into the transformed domain and
+// back, and the weights there.
+#pragma once
+
+#include "conv_winograd.h"
+#include "driver.h"
+#include "pixels.h"
+#include "winograd_tiling.h"
+
+namespace quern::winograd_driver {
+
+// What one item works on.
+struct tile_group {
+  const job& j;
+  const execution& e;
+  const tiling& t;
+  const kernel& transforms;
+  const epilogue_f32& epilogue;
+  const tile_rows& rows;
+  int64_t group, channel, channels;  // output channels of the block, counted in the group
+  float* buffer;                     // between layouts
+};
+
+inline const kernel& transforms_of(const form& f, const kernel& row) {
+  const kernel* found = row.winograd->rows;
+  while (found->mr != f.m || found->taps != f.r) ++found;
+  return *found;
+}
+
+// Output channels [first, first + count): put(channel, point, part along y, part along x, c, weight).
+template <class Put>
+void transform_weights(const form& f, const tiling& t, int64_t first, int64_t count, const float* weights,
+                       const Put& put) {
+  const geometry& g = t.g;
+  const int64_t base = weight_offset(g, first);
+  const int64_t sy = g.weights[t.upright ? 4 : 3], sx = g.weights[t.upright ? 3 : 4];
+  for (int64_t channel = first; channel < first + count; ++channel) {
+    const float* w = weights + (weight_offset(g, channel) - base);
+    for (int64_t c = 0; c < g.c; ++c, w += g.weights[1])
+      for (int64_t part = 0; part < t.all_parts(); ++part) {
+        const int64_t py = part / t.parts[1], px = part % t.parts[1];
+        double wide[most_taps][most_points] = {};
+        const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
+        int64_t rows = 0;
+        for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows)
+          for (int64_t i = 0; i < t.ax; ++i)
+            for (int64_t x = tx.begin, s = 0; x < tx.end; x += t.stride[1], ++s)
+              wide[rows][i] +=
+                  f.matrices.g[i][s] *
+                  double(
+                      w[(t.y.filter_begin + y * t.y.filter_step) * sy + (t.x.filter_begin + x * t.x.filter_step) * sx]);
+        for (int64_t point = 0; point < t.points(); ++point) {
+          const int64_t i = point / t.ax;
+          if (py >= t.parts_at(0, i) || px >= t.parts_at(1, point % t.ax)) continue;
+          double sum = 0;
+          for (int64_t r = 0; r < rows; ++r) sum += (t.square ? f.matrices.g[i][r] : 1) * wide[r][point % t.ax];
+          put(channel, point, py, px, c, float(sum));
+        }
+      }
+  }
+}
+
+// The tiles from `index` on, below `end`, that neighbour each other along x.
+inline int64_t line_of(const tiling& t, const place& at, int64_t index, int64_t end) {
+  return std::min({end - index, t.count[1] - at.tile[1], buffer_tiles});
+}
+
+// put(call, part, row, c) finds a place for the transformed channels from c on of tile `row`.
+template <class Put>
+void transform_input(const tile_group& w, int64_t first, int64_t last, const Put& put) {
+  const tiling& t = w.t;
+  tile_rows rows = w.rows;
+  const geometry& g = t.g;
+  const int64_t run = source_run(g, w.j.row), channel = w.group * g.c;
+  const float* src = static_cast<const float*>(w.e.args.src);
+  const phase ph = phase_of(g, 0);
+  for (int64_t index = first, line; index < last; index += line) {
+    const place at(t, index);
+    line = run ? 1 : line_of(t, at, index, last);
+    const int64_t z = ph.d.in_begin + at.d * ph.d.in_step;
+    const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
+    const int64_t image = at.n * g.src[0] + z * g.src[2];
+    // Of each tile of the line.
+    int64_t at_row[buffer_tiles];
+    int points[buffer_tiles];
+    place tile = at;
+    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile), points[i] = tile.points(t, 1);
+    const auto below = [](int n) { return (1u << n) - 1; };
+    for (int64_t part = 0; part < t.all_parts(); ++part) {
+      const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + t.offset(0, part / t.parts[1]),
+                    x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + t.offset(1, part % t.parts[1]);
+      winograd_input_f32 call = {};
+      call.points[0] = at.points(t, 0);
+      call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) & below(call.points[0]) : 0;
+      if (run) {
+        call.points[1] = points[0];
+        call.columns = on_image(t.x, x, t.apart[1], t.ax) & below(points[0]);
+        call.src = src;
+        call.row = t.apart[0] * t.src[0], call.column = t.apart[1] * t.src[1];
+        for (int64_t c = 0; c < g.c; c += run) {
+          call.n = std::min(run, g.c - c);
+          call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
+          put(call, part, at_row[0], c), w.transforms.winograd_input[t.square](call);
+        }
+        continue;
+      }
+      // The line's pixels on the image.
+      const int64_t columns = (line - 1) * t.mx + t.ax;
+      const int64_t lo = x >= 0 ? 0 : std::min(columns, up(-x, t.apart[1])),
+                    hi = x >= t.x.in_size ? lo : std::clamp(up(t.x.in_size - x, t.apart[1]), lo, columns);
+      for (int64_t c = 0; c < g.c; c += buffer_channels) {
+        call.n = std::min(buffer_channels, g.c - c);
+        for (int64_t r = 0; r < t.ay; ++r)
+          if (call.rows >> r & 1 && lo < hi)
+            gather(w.j.row,
+                   {.at = src + image + (y + r * t.apart[0]) * t.src[0] + (x + lo * t.apart[1]) * t.src[1],
+                    .count = hi - lo,
+                    .pixel = t.apart[1] * t.src[1],
+                    .channel_stride = g.src[1],
+                    .block = g.src_block},
+                   {channel + c, channel + c + int64_t(call.n)}, w.buffer + (r * columns + lo) * buffer_channels,
+                   buffer_channels, 1);
+        call.src = w.buffer;
+        call.row = columns * buffer_channels, call.column = buffer_channels;
+        for (int64_t i = 0; i < line; ++i) {
+          call.points[1] = points[i];
+          call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax) & below(points[i]);
+          call.origin = i * t.mx * buffer_channels;
+          put(call, part, at_row[i], c), w.transforms.winograd_input[t.square](call);
+        }
+      }
+    }
+  }
+}
+
+// take(call, row, c) finds the products of tile `row` from channel c on, of which `most` lie side by side.
+template <class Take>
+void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t most, const Take& take) {
+  const tiling& t = w.t;
+  tile_rows rows = w.rows;
+  const geometry& g = t.g;
+  const int64_t run = std::min(destination_run(w.j.problem, g, w.j.row), most);
+  const phase ph = phase_of(g, 0);
+  const int64_t channel = w.group * g.k + w.channel;
+  float* const dst = static_cast<float*>(w.e.args.dst);
+  const float* const residual = static_cast<const float*>(w.e.args.residual);
+  // From pixel to pixel along x and y.
+  const int64_t out_x = t.step[1] * t.x.out_step, out_y = t.step[0] * t.y.out_step;
+  for (int64_t index = first, line; index < last; index += line) {
+    const place at(t, index);
+    line = run ? 1 : line_of(t, at, index, last);
+    int64_t at_row[buffer_tiles];
+    place tile = at;
+    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile);
+    const int64_t y = at.output(t, 0, t.my), x = at.output(t, 1, t.mx);
+    const auto offset = [&](const int64_t* stride, const int64_t* plane) {
+      return at.n * stride[0] + (ph.d.out_begin + at.d * ph.d.out_step) * stride[2] +
+             (t.y.out_begin + y * t.y.out_step) * plane[0] + (t.x.out_begin + x * t.x.out_step) * plane[1];
+    };
+    const int64_t to = offset(g.dst, t.dst), from = w.epilogue.residual ? offset(g.residual, t.residual) : 0;
+    const int64_t columns = outputs(t.x, x, t.step[1], line * t.mx);
+    winograd_output_f32 call = {};
+    call.rows = outputs(t.y, y, t.step[0], t.my);
+    call.out.epilogue = &w.epilogue;
+    call.finish = w.j.row.finish;
+    if (call.rows == 0 || columns == 0) continue;
+    if (run) {
+      call.columns = columns;
+      call.out.ldc = out_x * t.dst[1], call.dst_row = out_y * t.dst[0];
+      call.out.ldr = out_x * t.residual[1], call.residual_row = out_y * t.residual[0];
+      for (int64_t c = 0; c < w.channels; c += run) {
+        call.n = std::min(run, w.channels - c);
+        call.out.c = dst + to + g.dst_channel(channel + c);
+        call.out.channel = channel + c;
+        if (w.epilogue.residual) call.out.residual = residual + from + g.residual_channel(channel + c);
+        take(call, at_row[0], c), w.transforms.winograd_output[t.square](call);
+      }
+      continue;
+    }
+    float* const addend = w.buffer + buffer_floats(t);
+    for (int64_t c = 0; c < w.channels; c += buffer_channels) {
+      call.n = std::min(buffer_channels, w.channels - c);
+      const range channels = {channel + c, channel + c + int64_t(call.n)};
+      for (int64_t r = 0; w.epilogue.residual && r < int64_t(call.rows); ++r)
+        gather(w.j.row,
+               {.at = residual + from + r * out_y * t.residual[0],
+                .count = columns,
+                .pixel = out_x * t.residual[1],
+                .channel_stride = g.residual[1],
+                .block = g.residual_block},
+               channels, addend + r * columns * buffer_channels, buffer_channels, 1);
+      call.out.ldc = call.out.ldr = buffer_channels;
+      call.dst_row = call.residual_row = columns * buffer_channels;
+      call.out.channel = channel + c;
+      for (int64_t i = 0; i * t.mx < columns; ++i) {
+        call.columns = std::min(t.mx, columns - i * t.mx);
+        call.out.c = w.buffer + i * t.mx * buffer_channels;
+        call.out.residual = addend + i * t.mx * buffer_channels;
+        take(call, at_row[i], c), w.transforms.winograd_output[t.square](call);
+      }
+      for (int64_t r = 0; r < int64_t(call.rows); ++r)
+        scatter(w.j.row, w.buffer + r * columns * buffer_channels, buffer_channels, 1, channels,
+                {.at = dst + to + r * out_y * t.dst[0],
+                 .count = columns,
+                 .pixel = out_x * t.dst[1],
+                 .channel_stride = g.dst[1],
+                 .block = g.dst_block});
+    }
+  }
+}
+
+}  // namespace quern::winograd_driver
