@@ -454,7 +454,7 @@ struct kernel {
   int16_t tile = 0;  // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
                      // group: blocks that registers let share a multiprocessor
 
-  const kernel_list* winograd = nullptr;  // gemm_f32: the winograd_f32 rows of the same ISA, if the build has them
+  const kernel_list* winograd = nullptr;  // gemm_f32, split_f32: winograd_f32 rows of its ISA, if the build has them
 
   void (*gemm)(const gemm_f32&) = nullptr;
   void (*copy)(const copy_f32&) = nullptr;

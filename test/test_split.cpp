@@ -216,6 +216,13 @@ std::vector<const algorithm*> split_algorithms(quern_op op) {
   return list;
 }
 
+// Those whose sums are over products of the problem's own numbers.
+std::vector<const algorithm*> plain_algorithms() {
+  std::vector<const algorithm*> list = split_algorithms(QUERN_CONV);
+  std::erase_if(list, [](const algorithm* a) { return a->transforms; });
+  return list;
+}
+
 // As solve() of compare.h, with a row that the library's table need not have; nothing where it is refused.
 solution solve_split(const quern_problem& problem, const operands& in, const algorithm& a, const kernel& row,
                      const way& how = {}) {
@@ -268,7 +275,13 @@ testing::AssertionResult every_split_agrees(const quern_problem& p, const operan
     for (const algorithm* a : split_algorithms(p.op)) {
       const solution got = solve_split(p, in, *a, *row, how);
       if (got.dst.empty() && got.failure.empty()) continue;
-      if (auto result = agree(p, want, got); !result) return result;
+      // Transforms round; a wrong index is off by one and more.
+      const float allowed =
+          a->transforms ? 2e-5f * 16 * static_cast<float>(sum_length(p) + 4) * (p.epilogue.scale ? 16 : 4) : 0;
+      const auto result = agree(p, want, got, [allowed](float x, float y, size_t) {
+        return same_value(x, y) || std::fabs(x - y) <= allowed;
+      });
+      if (!result) return result;
     }
   return testing::AssertionSuccess();
 }
@@ -432,6 +445,7 @@ TEST(split, errors_stay_within_the_stated_bound_and_the_class) {
         for (const algorithm* a : split_algorithms(QUERN_CONV)) {
           const solution got = solve_split(p, in, *a, *row);
           ASSERT_EQ(got.failure, "");
+          if (got.dst.empty()) continue;
           double sum = 0;
           const double bound = a->error_bound(full_problem(p));
           for (size_t i = 0; i < want.size(); ++i) {
@@ -447,7 +461,9 @@ TEST(split, errors_stay_within_the_stated_bound_and_the_class) {
             EXPECT_LE(std::sqrt(sum / square), 1e-5) << kind.name << text(p);
           }
           // The bounds are no empty phrases.
-          EXPECT_LE(bound, 2 * direct.plan.error_bound + (a->accuracy == QUERN_ACCURACY_F32 ? 0x1p-19 : 1e-4));
+          if (!a->transforms) {
+            EXPECT_LE(bound, 2 * direct.plan.error_bound + (a->accuracy == QUERN_ACCURACY_F32 ? 0x1p-19 : 1e-4));
+          }
         }
     }
 }
@@ -475,7 +491,7 @@ float one_output(const algorithm& a, const kernel& row, float x, float w, float 
 
 TEST(split, special_values_are_as_the_header_says) {
   for (const kernel* row : split_rows_here())
-    for (const algorithm* a : split_algorithms(QUERN_CONV)) {
+    for (const algorithm* a : plain_algorithms()) {
       const bool six = a->accuracy == QUERN_ACCURACY_F32;
       const auto output = [&](float x, float w, float others = 0) { return one_output(*a, *row, x, w, others); };
       // Never a finite number where there is none.
@@ -519,7 +535,7 @@ TEST(split, what_is_not_finite_stays_with_those_who_read_it) {
     std::copy(in.src.begin(), in.src.end(), src.begin());
     src.set(static_cast<size_t>(5 * p.src.stride[3] + 6 * p.src.stride[4] + p.src.stride[1]), infinity);
     for (const kernel* row : split_rows_here())
-      for (const algorithm* a : split_algorithms(QUERN_CONV)) {
+      for (const algorithm* a : plain_algorithms()) {
         const solution before = solve_split(p, in, *a, *row);
         std::swap(in.src, src);
         const solution after = solve_split(p, in, *a, *row);

@@ -18,6 +18,10 @@
 #include "epilogue.h"
 #include "vec_avx512.h"
 
+namespace quern::rows {
+extern const kernel_list winograd_f32_avx512 __attribute__((weak, visibility("hidden")));  // NULL without that family
+}
+
 namespace quern {
 namespace {
 
@@ -184,16 +188,21 @@ void split_block(const split_products_f32& call) {
   if constexpr (MT == 2 && NT == 2) Tiles::template store<3>(second + 16, split_columns * sizeof(float));
 }
 
+// Lines are fetched by blocks of whole panels: as many with each product as it takes, a power of two.
+template <class Tiles, int PARTS, int MT>
+void split_fetching_block(const split_products_f32& call) {
+  const size_t products = call.steps * (PARTS == 3 ? 6 : 3) * MT * 2;
+  if (call.lines == 0) return split_block<Tiles, PARTS, MT, 2, 0>(call);
+  if (call.lines <= products * 2 / MT) return split_block<Tiles, PARTS, MT, 2, 2 / MT>(call);
+  if (call.lines <= products * 4 / MT) return split_block<Tiles, PARTS, MT, 2, 4 / MT>(call);
+  split_block<Tiles, PARTS, MT, 2, 8 / MT>(call);
+}
+
 template <class Tiles, int PARTS>
 void split_products(const split_products_f32& call) {
-  const bool wide = call.n > 16;
-  if (call.tiles < 2) return wide ? split_block<Tiles, PARTS, 1, 2, 0>(call) : split_block<Tiles, PARTS, 1, 1, 0>(call);
-  if (!wide) return split_block<Tiles, PARTS, 2, 1, 0>(call);
-  const size_t products = call.steps * (PARTS == 3 ? 24 : 12);
-  if (call.lines == 0) return split_block<Tiles, PARTS, 2, 2, 0>(call);
-  if (call.lines <= products) return split_block<Tiles, PARTS, 2, 2, 1>(call);
-  if (call.lines <= 2 * products) return split_block<Tiles, PARTS, 2, 2, 2>(call);
-  split_block<Tiles, PARTS, 2, 2, 4>(call);
+  const bool two = call.tiles > 1;
+  if (call.n <= 16) return two ? split_block<Tiles, PARTS, 2, 1, 0>(call) : split_block<Tiles, PARTS, 1, 1, 0>(call);
+  two ? split_fetching_block<Tiles, PARTS, 2>(call) : split_fetching_block<Tiles, PARTS, 1>(call);
 }
 
 template <class Tiles>
@@ -209,7 +218,9 @@ constexpr kernel split_kernel(const char* name, const char* about, uint64_t isa)
   row.name = name, row.about = about, row.kind = kind::split_f32;
   row.isa = isa;
   row.mr = split_rows, row.nr = split_columns, row.vector = vec::width;
+  row.winograd = &rows::winograd_f32_avx512;
   row.copy = copy<vec>;
+  row.finish = finish<vec>;
   row.split = &functions_of<Tiles>;
   return row;
 }
