@@ -30,7 +30,7 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
     const double block_count = items * double(up(tiles.count, 2)) * double(steps.count());
     cycles += block_count * 250;
     const double places = items * double(ph.d.taps * h.places(lines) * w.places(width)) * double(b.word[blocks]);
-    cycles += places * double(steps.blocks()) * (parts * 4 + 3 + (gathers ? 25 : 0)) + items * 2000;
+    cycles += places * double(steps.blocks()) * (parts * 4 + 3 + (gathers ? 16 : 0)) + items * 2000;
     if (sows) cycles += 0.7 * double(ph.outputs()) * double(g.k) + 60 * block_count;
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
@@ -106,26 +106,30 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   return b;
 }
 
+// The band is split before its products: reading it is waited for.  Outputs pass while products run, and half of the
+// weights that L2 does not keep.
 cost predict(const full_problem& p, const kernel&, const blocking& b, const machine& m, int parts) {
   const geometry g = split_geometry(p);
-  const double image = 4.0 * double(g.in[0] * g.in[1] * g.in[2] * g.c * g.n * g.groups);
-  const double output = 8.0 * double(g.out[0] * g.out[1] * g.out[2] * g.k * g.n * g.groups);
-  const double weights = double(b.packed_bytes);
-  const double streamed =
-      weights > double(m.l2) / 2 ? weights * double(b.word[bands] * b.word[columns] * g.n) : weights;
+  const layouts in(p, g);
+  const operand_bytes o(g, b.packed_bytes);
+  const double rate = copy_rate(m, o.all()) * m.cycle_ns, bands_of_all = double(b.word[bands] * b.word[columns] * g.n);
+  // Read alone, and once a band where L2 does not keep them.
+  const bool streams = o.weights > double(m.l2) / 2;
+  const double weights = 0.7 * o.weights * (streams ? bands_of_all : 1) / (copy_rate(m, o.weights) * m.cycle_ns);
   // A band beyond L2 comes from L3 for every chunk of panels.
   const double rows = double(up(std::max<int64_t>(1, g.out[1]), b.word[bands]));
   const double band = band_bytes(g, parts, int64_t(rows), up(std::max<int64_t>(1, g.out[2]), b.word[columns]));
-  const double reread = band > 0.6 * double(m.l2) ? band * double(b.word[bands] * b.word[columns] * g.n * g.groups) *
-                                                        double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
-                                                  : 0;
-  const double traffic = (streamed + image + output) / 8 + reread / 6, compute = b.cycles;
-  // The unit hides less than multiply-adds do.
-  const double cycles = std::max(compute, traffic) + 0.4 * std::min(compute, traffic);
+  const double again = band > 0.6 * double(m.l2) ? band * bands_of_all * double(g.groups) *
+                                                       double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
+                                                 : 0;
+  const double passing = (streams ? 0 : weights) + o.output / rate + again / (copy_rate(m, band) * m.cycle_ns);
+  // Lines of planes are shorter, and each in another page.
+  const double waited = (in.src ? 0.7 : 1.2) * o.image / rate + (streams ? 0.5 * weights : 0);
   const packed_steps steps = {g, parts};
-  return {shared_ns(m, cycles, b.workers), 2.0 * products_of(parts) * double(steps.taps * steps.blocks() * depth) *
-                                               double(steps.halves() * tile) * double(g.out[0] * g.out[1] * g.out[2]) *
-                                               double(g.n * g.groups) / double(std::max<int64_t>(1, g.phases()))};
+  return {shared_ns(m, std::max(b.cycles, passing) + 0.3 * std::min(b.cycles, passing) + waited, b.workers),
+          2.0 * products_of(parts) * double(steps.taps * steps.blocks() * depth) * double(steps.halves() * tile) *
+              double(g.out[0] * g.out[1] * g.out[2]) * double(g.n * g.groups) /
+              double(std::max<int64_t>(1, g.phases()))};
 }
 
 // Of a product, what is left out and what rounding the weights' parts adds to the sum of magnitudes; then 16
