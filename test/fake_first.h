@@ -181,12 +181,12 @@ void run_boxes(const first_box& a, unsigned blocks) {
           if (panel >= lane->panels) continue;
           all([&](Tile& t, int) {
             t.panel = panel, t.strip = i / a.of_part % a.strips;
-            t.find_windows(kind, slot);
+            t.find_windows(at, kind, slot);
           });
           float sum[32][Tile::sums] = {};
           for (int32_t step = 0; step < a.steps; ++step) multiply_box_step(lane, kind, step, sum);
           if (lane->whole_chunks()) {
-            all([&](const Tile& t, int own) { t.write_chunks(at, kind, sum[own]); });
+            all([&](const Tile& t, int own) { t.write_chunks(t.output, sum[own]); });
             continue;
           }
           using writer = typename Tile::writer;

@@ -41,6 +41,9 @@ QUERN_INLINE uint32_t limited_pair(uint32_t x, uint32_t lower, uint32_t upper) {
 #endif
 }
 
+// Where a column's bias is among channels of panels of so many; its factor is as many further on.
+constexpr int32_t bias_of(int32_t column, int32_t columns) { return column + column / columns * columns; }
+
 // Of a warp and Columns channels from `first` on.  Sums are named (tile of eight columns, row of two, column of two):
 // row lane / 4 or that + 8, column lane % 4 * 2 or that + 1.
 template <class Element, int Columns>
@@ -51,34 +54,39 @@ struct chunk_writer {
   using warp_out = output_warp<Element, 8, group + 4, group>;
 
   const gpu_output& to;
-  const float* channels;  // in shared memory: factor and bias of each
+  const float* channels;  // in shared memory: the biases of all columns, then their factors
   int32_t first, lane;
   float* staged;  // warp_out::floats, of the warp
 
   // To two pixels of a thread, their elements of dst and residual; below zero: none.  Where chunks are whole and
   // nothing but clamps is left.
-  template <bool Residual, class Sum>
+  // Scaled: factors differ.
+  template <bool Residual, bool Scaled = true, class Sum>
   QUERN_INLINE void write(const int64_t (&at)[2], const int64_t (&from)[2], Sum sum) const {
     const epilogue_f32& e = to.epilogue;
     uint32_t lower = 0, upper = 0;
     if constexpr (halves)
       lower = rounded_pair<Element>(e.lower, e.lower), upper = rounded_pair<Element>(e.upper, e.upper);
+    // All is computed, and what has a place is stored: without branches the groups overlap.
+    const int32_t own = lane % 4 * chunk;
     QUERN_UNROLL
     for (int g = 0; g < groups; ++g) {
-      const int32_t column = g * group + lane % 4 * chunk, channel = first + column;
-      if (channel >= to.k) continue;
+      const int32_t column = g * group + own;
       channel_f32 k[chunk];
       QUERN_UNROLL
-      for (int v = 0; v < chunk; v += 2) {
-        const four_floats two = load_four(channels + 2 * (column + v));
-        k[v] = {two.v[0], two.v[1], 0}, k[v + 1] = {two.v[2], two.v[3], 0};
+      for (int v = 0; v < chunk; v += 4) {
+        const four_floats bias = load_four(channels + column + v);
+        const four_floats factor = Scaled ? load_four(channels + Columns + column + v) : four_floats{};
+        QUERN_UNROLL
+        for (int i = 0; i < 4; ++i) k[v + i] = {Scaled ? factor.v[i] : e.alpha, bias.v[i], 0};
       }
       QUERN_UNROLL
       for (int i = 0; i < 2; ++i) {
-        if (at[i] < 0) continue;
+        const bool exists = at[i] >= 0 && first + column < to.k;
         four_words r = {}, y;
-        if (Residual)
-          r = *reinterpret_cast<const four_words*>(static_cast<const Element*>(to.residual) + from[i] + channel);
+        if (Residual && exists)
+          r = *reinterpret_cast<const four_words*>(static_cast<const Element*>(to.residual) + (from[i] + first + own) +
+                                                   g * group);
         QUERN_UNROLL
         for (int v = 0; v < chunk; v += 2) {
           const auto finish = [&](int two, float residual) {
@@ -99,7 +107,8 @@ struct chunk_writer {
             y.v[v] = bits_of(finish(0, float_of(r.v[v]))), y.v[v + 1] = bits_of(finish(1, float_of(r.v[v + 1])));
           }
         }
-        *reinterpret_cast<four_words*>(static_cast<Element*>(to.dst) + at[i] + channel) = y;
+        if (exists)
+          *reinterpret_cast<four_words*>(static_cast<Element*>(to.dst) + (at[i] + first + own) + g * group) = y;
       }
     }
   }

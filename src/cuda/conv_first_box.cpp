@@ -138,12 +138,12 @@ double ns_of(const geometry& g, const first_box& a, const kernel& row, const mac
   const double groups = row.threads / 128, blocks = double(blocks_of(a, m)), n = row.nr;
   const double items = double(a.tiles) * a.parts, rounds = ceil(items / (blocks * groups));
   // Clocks of a strip and panel, which groups share a multiprocessor for; of an item (measured on an H200).
-  const double piece = halves ? 340 + 5 * n + a.steps * (25 + 0.7 * n) : 450 + 7.2 * n + a.steps * (41 + 1.6 * n);
+  const double piece = halves ? 160 + 4.4 * n + a.steps * (15 + 0.5 * n) : 280 + 5.6 * n + a.steps * (35 + 1.45 * n);
   const double pieces = double(a.strips) * a.kinds * a.of_part, active = std::min(groups, ceil(items / blocks));
-  const double clocks = rounds * (pieces * active * piece + 900);
-  const double bytes = tensor_bytes(g, row.type, row.type) + blocks * a.chunks * a.weights_bytes;
-  const double memory = bytes / (double(m.gpu.bandwidth) * 0.75e-9);
-  return 2500 + std::max(1000 * clocks / m.gpu.clock_mhz, memory);
+  const double clocks = rounds * (pieces * active * piece + 900) + a.weights_bytes / 64.0;  // L2 has weights
+  const double bytes = tensor_bytes(g, row.type, row.type);
+  const double memory = bytes / (double(m.gpu.bandwidth) * 0.85e-9), work = 1000 * clocks / m.gpu.clock_mhz;
+  return 2500 + std::max(work, memory) + 0.1 * std::min(work, memory);  // little of the shorter is not hidden
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t) {
@@ -237,7 +237,7 @@ quern_status map_lines(const launching& l, const geometry& g, quern_type type, f
 quern_status launch(const job& j, const launching& l) {
   const geometry& g = geometry_of(j.problem);
   first_box a = boxes_of(g, j.row, j.blocks);
-  a.weights = l.packed;
+  a.weights = l.packed, a.ahead = l.loaded.ahead;
   a.out = output_of(j, g, phase_of(g, 0), l.args, j.row.vector);
   if (a.out.even && a.out.dst_stride[4] < most_counted) a.apart = int32_t(a.out.dst_stride[4]);
   if (const quern_status s = map_lines(l, g, j.row.type, a)) return s;

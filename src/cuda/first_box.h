@@ -34,14 +34,34 @@ struct first_box {
   int32_t all_panels, panels, chunks, parts, of_part;  // of output channels: a block's; a tile's items have parts of it
   int32_t apart;  // of pixels of dst, elements; 0: they lie otherwise, or too far apart
   int32_t weights_bytes, channels_at, units_at, eights_at, out_at, stages_at, barriers_at, bytes;
+  bool ahead;           // weights are requested before what precedes the kernel has ended
   const char* weights;  // [panel][kind][step][f32: high, low][column][8 words], columns swizzled
   gpu_output out;
 };
 
-struct alignas(8) box_unit {
-  int32_t at;
-  uint32_t mask;
-};
+// Where a unit lies, below 2^16, as a block has several stages; the highest bits of the upper bytes: whether its halves
+// count.
+using box_unit = uint32_t;
+constexpr box_unit unit_at(int32_t at, bool low, bool high) {
+  return uint32_t(at) | uint32_t{low} << 23 | uint32_t{high} << 31;
+}
+// Volatile: taken apart anew each time, they have a register and not two.
+QUERN_INLINE int32_t at_of(box_unit u) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("and.b32 %0, %0, 0xffff;" : "+r"(u));
+  return int32_t(u);
+#else
+  return int32_t(u & 0xffff);
+#endif
+}
+QUERN_INLINE uint32_t mask_of(box_unit u) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prmt.b32 %0, %0, 0, 0xbbaa;" : "+r"(u));  // bytes of nothing but a sign
+  return u;
+#else
+  return (u >> 23 & 1) * 0xffff + (u >> 31) * 0xffff0000;
+#endif
+}
 struct alignas(16) box_eight {
   int32_t at, row, column, pixel;  // of the tile, by lines of dst; a row that no tile has: none
 };
@@ -66,8 +86,10 @@ struct box_tile {
 
   const first_box& a;
   char* shared;
-  int32_t thread, first, panels;                // the block's panels
-  int32_t panel = 0, strip = 0, place[2] = {};  // where windows of pixels lane / 4 of both eights of a warp begin
+  int32_t thread, first, panels;  // the block's panels
+  int32_t panel = 0, strip = 0;
+  int32_t place[2] = {};   // where windows of pixels lane / 4 of both eights of a warp begin
+  int32_t output[2] = {};  // and which pixels of dst they are; below zero: none
 
   QUERN_INLINE box_tile(const first_box& box, char* memory, int32_t block, int32_t index)
       : a(box), shared(memory), thread(index), first(block % a.chunks * a.panels), panels(a.all_panels - first) {
@@ -88,8 +110,9 @@ struct box_tile {
       const int32_t r = unit / a.line_units, j = unit - r * a.line_units, e = j * of_unit - a.front[kind];
       // What is beside a window never meets even a weight of zero.
       const auto counts = [&](int32_t at) { return at >= 0 && at < a.line; };
-      const uint32_t mask = halves ? (counts(e) ? 0xffffu : 0) | (counts(e + 1) ? 0xffff0000u : 0) : ~0u;
-      units()[i] = r < a.taps_h ? box_unit{r * a.tap_step * a.pitch + 4 * j, mask} : box_unit{0, halves ? 0 : ~0u};
+      // As lanes load them: units lane % 4 and that + 4 of a step lie side by side.
+      units()[i / 8 * 8 + i % 4 * 2 + i / 4 % 2] =
+          r < a.taps_h ? unit_at(r * a.tap_step * a.pitch + 4 * j, counts(e), counts(e + 1)) : unit_at(0, false, false);
     }
     for (int32_t i = thread; i < 8 * a.strips; i += threads) {
       const int32_t row = i / a.eights, column = (i - row * a.eights) * 8 * a.kinds;
@@ -99,11 +122,12 @@ struct box_tile {
     }
   }
   QUERN_INLINE void load_channels() const {
-    two_floats* const to = reinterpret_cast<two_floats*>(shared + a.channels_at);
+    float* const to = reinterpret_cast<float*>(shared + a.channels_at);
     for (int32_t i = thread; i < panels * Columns; i += threads) {
       const int32_t channel = first * Columns + i;
       const channel_f32 k = channel < a.out.k ? channel_of(a.out.epilogue, channel) : channel_f32{};
-      to[i] = {{k.factor, k.bias}};
+      float* const bias = to + bias_of(i, Columns);
+      bias[0] = k.bias, bias[Columns] = k.factor;
     }
   }
 
@@ -128,21 +152,28 @@ struct box_tile {
   // ---- Products: eights 2 warp and 2 warp + 1 of a strip are rows 16 warp and behind of the group's 64
 
   QUERN_INLINE const box_eight& eight(int i) const { return eights()[strip * 8 + (thread >> 5 & 3) * 2 + i]; }
-  QUERN_INLINE void find_windows(int32_t kind, int32_t slot) {
+  QUERN_INLINE void find_windows(const tile_place& t, int32_t kind, int32_t slot) {
+    const int32_t own = lane() >> 2, pixel = own * a.kinds + kind, base = first_output(t) + pixel;
     QUERN_UNROLL
-    for (int i = 0; i < 2; ++i)
-      place[i] = stage(slot) + a.kind_at[kind] + eight(i).at + (lane() >> 2) * (a.kinds * a.pixel);
+    for (int i = 0; i < 2; ++i) {
+      const box_eight of = eight(i);
+      place[i] = stage(slot) + a.kind_at[kind] + of.at + own * (a.kinds * a.pixel);
+      output[i] = exists(t, of, pixel) ? base + of.pixel : -1;
+    }
   }
   // Units lane % 4 and that + 4 of a step.
   QUERN_INLINE void load_units(box_unit (&u)[2], int32_t kind, int32_t step) const {
-    QUERN_UNROLL
-    for (int k = 0; k < 2; ++k) u[k] = units()[(kind * a.steps + step) * box_units + 4 * k + (lane() & 3)];
+    const two_words both =
+        reinterpret_cast<const two_words*>(units() + (kind * a.steps + step) * box_units)[lane() & 3];
+    u[0] = both.v[0], u[1] = both.v[1];
   }
   QUERN_INLINE void load_pixels(uint32_t (&x)[4], const box_unit (&u)[2]) const {
     QUERN_UNROLL
-    for (int k = 0; k < 4; ++k) {
-      x[k] = *reinterpret_cast<const uint32_t*>(shared + (place[k % 2] + u[k / 2].at));
-      if (halves) x[k] &= u[k / 2].mask;
+    for (int k = 0; k < 2; ++k) {
+      const int32_t at = at_of(u[k]);
+      const uint32_t mask = halves ? mask_of(u[k]) : ~0u;
+      QUERN_UNROLL
+      for (int i = 0; i < 2; ++i) x[2 * k + i] = *reinterpret_cast<const uint32_t*>(shared + (place[i] + at)) & mask;
     }
   }
   QUERN_INLINE int32_t weights_at(int32_t kind, int32_t step) const {
@@ -167,16 +198,11 @@ struct box_tile {
             (first + panel) * Columns, lane(),
             reinterpret_cast<float*>(shared + a.out_at) + (thread >> 5) * writer::warp_out::floats};
   }
-  QUERN_INLINE void write_chunks(const tile_place& t, int32_t kind, const float (&sum)[sums]) const {
-    const int32_t pixel = (lane() >> 2) * a.kinds + kind;
-    const int64_t base = int64_t{first_output(t)} * a.apart;
-    int64_t to[2];
-    QUERN_UNROLL
-    for (int i = 0; i < 2; ++i) {
-      const box_eight of = eight(i);
-      to[i] = exists(t, of, pixel) ? base + int64_t{of.pixel + pixel} * a.apart : -1;
-    }
-    out().template write<false>(to, to, [&](int j, int i, int e) { return sum[4 * j + 2 * i + e]; });
+  QUERN_INLINE void write_chunks(const int32_t (&pixel)[2], const float (&sum)[sums]) const {
+    const int64_t to[2] = {int64_t{pixel[0]} * a.apart, int64_t{pixel[1]} * a.apart};
+    const auto of = [&](int j, int i, int e) { return sum[4 * j + 2 * i + e]; };
+    if (a.out.epilogue.scale) return out().template write<false, true>(to, to, of);
+    out().template write<false, false>(to, to, of);
   }
   QUERN_INLINE void find_places(const tile_place& t, int32_t kind, int i) const {
     const int32_t pixel = (lane() & 7) * a.kinds + kind;

@@ -9,21 +9,18 @@
 namespace quern {
 namespace {
 
-// So many steps one after the other; weights of a step, and of f32 their low parts behind the high ones, lie in a row.
+// Products of so many steps from pixels in registers, to be waited for; weights of a step, and of f32 their low parts
+// behind the high ones, lie in a row.
 template <class Tile, int Steps>
-__device__ __forceinline__ void multiply_steps(const Tile& t, float (&d)[Tile::sums],
-                                               const box_unit (&unit)[Tile::most_together][2], uint64_t weights,
+__device__ __forceinline__ void multiply_steps(float (&d)[Tile::sums], const uint32_t (&x)[Steps][4], uint64_t weights,
                                                bool add) {
   using instruction = matrix_by_registers<typename Tile::element, Tile::columns>;
   constexpr int apart = Tile::step_bytes / 16;
-  uint32_t x[Steps][4];
-#pragma unroll
-  for (int i = 0; i < Steps; ++i) t.load_pixels(x[i], unit[i]);
   if constexpr (Tile::halves) {
     keep(d);
     matrix_begin();
 #pragma unroll
-    for (int i = 0; i < Steps; ++i) instruction::run(d, x[i], weights + i * apart, add || i > 0);
+    for (int i = 0; i < Steps; ++i) instruction::run(d, x[i], further(weights, i * apart), add || i > 0);
   } else {
     // Small products first: the unit's sums are truncated.
     uint32_t high[Steps][4], low[Steps][4];
@@ -35,76 +32,107 @@ __device__ __forceinline__ void multiply_steps(const Tile& t, float (&d)[Tile::s
     keep(d);
     matrix_begin();
 #pragma unroll
-    for (int i = 0; i < Steps; ++i) instruction::run(d, low[i], weights + i * apart, i > 0);
+    for (int i = 0; i < Steps; ++i) instruction::run(d, low[i], further(weights, i * apart), i > 0);
 #pragma unroll
-    for (int i = 0; i < Steps; ++i) instruction::run(d, high[i], weights + i * apart + apart / 2, true);
+    for (int i = 0; i < Steps; ++i) instruction::run(d, high[i], further(weights, i * apart + apart / 2), true);
 #pragma unroll
-    for (int i = 0; i < Steps; ++i) instruction::run(d, high[i], weights + i * apart, true);
+    for (int i = 0; i < Steps; ++i) instruction::run(d, high[i], further(weights, i * apart), true);
   }
   matrix_commit();
   keep(d);
-  matrix_wait<0>();
-  keep(d);
-}
-template <class Tile, int Steps = 1>
-__device__ __forceinline__ void multiply_some(const Tile& t, float (&d)[Tile::sums],
-                                              const box_unit (&unit)[Tile::most_together][2], uint64_t weights,
-                                              bool add) {
-  if constexpr (Steps < Tile::most_together)
-    if (t.a.together > Steps) return multiply_some<Tile, Steps + 1>(t, d, unit, weights, add);
-  multiply_steps<Tile, Steps>(t, d, unit, weights, add);
 }
 
-template <class Tile>
-__device__ __forceinline__ void write(const Tile& t, const typename Tile::tile_place& at, int32_t kind,
-                                      const float (&sum)[Tile::sums]) {
-  if (t.whole_chunks()) return t.write_chunks(at, kind, sum);
-  write_any<2>(
-      t.out(), [&](int i) { t.find_places(at, kind, i); }, [&](int i, int j, int e) { return sum[4 * j + 2 * i + e]; });
-}
-
-template <class Tile>
+// Steps: as many as are multiplied together.  Rounds of them whose places of units stay in registers; 0: any number,
+// whose places are loaded while others are multiplied.  Pixels of a single round do for all panels.  Whole:
+// whole_chunks().
+template <int Steps, int Rounds, bool Whole, class Tile>
 __device__ __forceinline__ void multiply_tile(Tile& t, uint32_t base, const typename Tile::tile_place& at,
                                               int32_t slot) {
   const first_box& a = t.a;
-  const int32_t begin = at.part * a.of_part, end = min(begin + a.of_part, t.panels);
-  const bool once = a.steps == a.together;  // places of units stay in registers
+  const int32_t first = at.part * a.of_part, last = min(first + a.of_part, t.panels) - 1;
+  if (first > last) return;
 #pragma unroll 1
   for (int32_t kind = 0; kind < a.kinds; ++kind) {
-    box_unit unit[Tile::most_together][2];
+    constexpr int held = Rounds > 1 ? Rounds * Steps : Steps;
+    box_unit unit[held][2];
+    uint32_t x[Steps][4];
     const auto load_units = [&](int32_t step) {
 #pragma unroll
-      for (int i = 0; i < Tile::most_together; ++i)
-        if (i < a.together) t.load_units(unit[i], kind, step + i);
+      for (int i = 0; i < held; ++i) t.load_units(unit[i], kind, step + i);
     };
-    if (once) load_units(0);
-#pragma unroll 1
-    for (t.strip = 0; t.strip < a.strips; ++t.strip) {
-      t.find_windows(kind, slot);
-#pragma unroll 1
-      for (t.panel = begin; t.panel < end; ++t.panel) {
-        float sum[Tile::sums];
-        if constexpr (!Tile::halves) {
+    const auto load_pixels = [&](int round) {
 #pragma unroll
-          for (int i = 0; i < Tile::sums; ++i) sum[i] = 0;
-        }
+      for (int i = 0; i < Steps; ++i) t.load_pixels(x[i], unit[round * Steps + i]);
+    };
+    const auto begin = [&](int32_t strip) {
+      t.strip = strip;
+      if (strip == a.strips) return;
+      t.find_windows(at, kind, slot);
+      if constexpr (Rounds == 1) load_pixels(0);
+    };
+    load_units(0);
+    begin(0);
 #pragma unroll 1
-        for (int32_t step = 0; step < a.steps; step += a.together) {
-          if (!once) load_units(step);
-          const uint64_t weights = narrow_matrix_in_shared(base + t.weights_at(kind, step));
+    while (t.strip < a.strips) {
+#pragma unroll 1
+      for (t.panel = first; t.panel <= last; ++t.panel) {
+        float sum[Tile::sums];
+        const auto multiply = [&](float(&d)[Tile::sums], int32_t step, int round, bool add) {
+          if constexpr (Rounds != 1) load_pixels(round);
+          multiply_steps<Tile, Steps>(d, x, narrow_matrix_in_shared(base + t.weights_at(kind, step)), add);
+          if constexpr (Rounds == 0) load_units(step + Steps < a.steps ? step + Steps : 0);
+          matrix_wait<0>();
+          keep(d);
+        };
+        const auto multiply_more = [&](int32_t step, int round) {
           if constexpr (Tile::halves) {
-            multiply_some(t, sum, unit, weights, step > 0);
+            multiply(sum, step, round, true);
           } else {
             float part[Tile::sums];
-            multiply_some(t, part, unit, weights, false);
+            multiply(part, step, round, false);
 #pragma unroll
             for (int i = 0; i < Tile::sums; ++i) sum[i] += part[i];
           }
+        };
+        multiply(sum, 0, 0, false);
+        if constexpr (Rounds == 0) {
+#pragma unroll 1
+          for (int32_t step = Steps; step < a.steps; step += Steps) multiply_more(step, 0);
         }
-        write(t, at, kind, sum);
+#pragma unroll
+        for (int round = 1; round < Rounds; ++round) multiply_more(round * Steps, round);
+        if constexpr (Whole) {
+          // The next strip's pixels are loaded while this one is written.
+          const int32_t output[2] = {t.output[0], t.output[1]};
+          if (t.panel == last) begin(t.strip + 1);
+          t.write_chunks(output, sum);
+        } else {
+          write_any<2>(
+              t.out(), [&](int i) { t.find_places(at, kind, i); },
+              [&](int i, int j, int e) { return sum[4 * j + 2 * i + e]; });
+          if (t.panel == last) begin(t.strip + 1);
+        }
       }
     }
   }
+}
+
+// Calls f with constants: Steps and Rounds of whole chunks.  Other outputs, of which time goes elsewhere, make do with
+// a step after the other.
+template <int Steps, int Rounds, class Tile, class F>
+__device__ __forceinline__ void with_steps(const Tile& t, F f) {
+  if constexpr (Steps < Tile::most_together)
+    if (t.a.together > Steps) return with_steps<Steps + 1, Rounds>(t, f);
+  f(std::integral_constant<int, Steps>{}, std::integral_constant<int, Rounds>{}, std::true_type{});
+}
+template <class Tile, class F>
+__device__ __forceinline__ void with_rounds(const Tile& t, F f) {
+  constexpr int few = Tile::most_together / 2 + 1;  // steps of one round of two, at least
+  if (!t.whole_chunks())
+    return f(std::integral_constant<int, 1>{}, std::integral_constant<int, 0>{}, std::false_type{});
+  if (t.a.steps == t.a.together) return with_steps<1, 1>(t, f);
+  if (t.a.steps == 2 * t.a.together) return with_steps<few, 2>(t, f);
+  with_steps<few, 0>(t, f);
 }
 
 template <class Tile>
@@ -115,14 +143,20 @@ __device__ __forceinline__ void run(const first_box& a) {
   Tile t(a, shared, blockIdx.x, threadIdx.x);
   const uint32_t full = held + 8 + t.group() * (8 * box_stages);
   const bool speaks = threadIdx.x % 128 == 0;
+  const auto request_weights = [&] {
+    const int32_t of_panel = a.weights_bytes / a.panels, bytes = t.panels * of_panel;
+    arrive_expecting(held, bytes);
+    copy_bytes(base, a.weights + int64_t{t.first} * of_panel, bytes, held);
+  };
   if (threadIdx.x == 0) {
     prefetch(a.src);
     for (int i = 0; i <= Tile::groups * box_stages; ++i) init_barrier(held + 8 * i, 1);
     publish_barriers();
+    if (a.ahead) request_weights();
   }
+  let_next_start();
   t.make_tables();
   __syncthreads();
-  let_next_start();
   wait_for_previous();
 
   const int32_t apart = gridDim.x / a.chunks * Tile::groups, items = t.items();
@@ -134,26 +168,24 @@ __device__ __forceinline__ void run(const first_box& a) {
       copy_box(base + t.stage(slot), a.src, full + 8 * slot, x, y, n);
     });
   };
-  if (threadIdx.x == 0) {
-    const uint32_t bytes = t.panels * (a.weights_bytes / a.panels);
-    arrive_expecting(held, bytes);
-    copy_bytes(base, a.weights + int64_t{t.first} * (a.weights_bytes / a.panels), bytes, held);
-  }
+  if (threadIdx.x == 0 && !a.ahead) request_weights();
   for (int i = 0; i < box_stages; ++i) request(first + i * apart, i);
   t.load_channels();
   __syncthreads();
   wait(held, 0);
 
-  int32_t slot = 0;
-  uint32_t turn = 0;
-  for (int32_t item = first; item < items; item += apart) {
-    wait(full + 8 * slot, turn);
-    multiply_tile(t, base, t.place_of(item), slot);
-    // All of the group are done with the stage.
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + t.group()) : "memory");
-    request(item + box_stages * apart, slot);
-    if (++slot == box_stages) slot = 0, turn ^= 1;
-  }
+  with_rounds(t, [&](auto steps, auto rounds, auto whole) {
+    int32_t slot = 0;
+    uint32_t turn = 0;
+    for (int32_t item = first; item < items; item += apart) {
+      wait(full + 8 * slot, turn);
+      multiply_tile<steps(), rounds(), whole()>(t, base, t.place_of(item), slot);
+      // All of the group are done with the stage.
+      asm volatile("bar.sync %0, 128;" ::"r"(1 + t.group()) : "memory");
+      request(item + box_stages * apart, slot);
+      if (++slot == box_stages) slot = 0, turn ^= 1;
+    }
+  });
 }
 
 }  // namespace

@@ -109,11 +109,12 @@ struct first_tile {
       fill<16>(shared + 4 * i, from + int64_t{16} * i, true);
   }
   QUERN_INLINE void load_channels() const {
-    two_floats* const to = reinterpret_cast<two_floats*>(shared + a.channels_at);
+    float* const to = reinterpret_cast<float*>(shared + a.channels_at);
     for (int32_t i = thread; i < panels * Columns; i += threads) {
       const int32_t channel = first * Columns + i;
       const channel_f32 k = channel < a.out.k ? channel_of(a.out.epilogue, channel) : channel_f32{};
-      to[i] = {{k.factor, k.bias}};
+      float* const bias = to + bias_of(i, Columns);
+      bias[0] = k.bias, bias[Columns] = k.factor;
     }
   }
 

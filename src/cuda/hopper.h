@@ -149,6 +149,11 @@ __device__ __forceinline__ uint64_t narrow_matrix_in_shared(uint32_t address) {
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{16} << 32 | uint64_t{3} << 62;
 }
 
+// So many 16 bytes behind another.
+__device__ __forceinline__ uint64_t further(uint64_t matrix, uint32_t by) {
+  return (matrix & 0xffffffff00000000) | uint32_t(uint32_t(matrix) + by);
+}
+
 #define QUERN_COMMA ,
 // Sums, in registers of floats or of integers.
 #define QUERN_D8(r, d, i) \
