@@ -11,6 +11,7 @@
 
 #include "cuda/dims.h"
 #include "cuda/several.h"
+#include "operators.h"
 
 namespace quern {
 namespace {
@@ -212,7 +213,7 @@ struct slice_thread {
     float* const scratch = shared + 2 * slice_threads + thread;
     T* const dst = static_cast<T*>(a.dst) + place.dst;
     const T* const residual = static_cast<const T*>(a.residual) + place.residual;
-    if (a.op < QUERN_NORM) {
+    if (is_reduction(a.op)) {
       float y[1] = {first};
       const several_output<T> to = {place.channel, 0, residual, dst, at_once, at_once};
       if (lane == 0) write(a.epilogue, to, y, scratch, slice_threads);
