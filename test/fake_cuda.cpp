@@ -75,6 +75,8 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   lines("walk", "c1_5x5s2", run_lines<typename walks::c1_5x5s2>);
   lines("walk", "c1_7x7", run_lines<typename walks::c1_7x7>);
   lines("walk", "c1_7x7s2", run_lines<typename walks::c1_7x7s2>);
+  lines("walk", "c2_3x3", run_lines<typename walks::c2_3x3>);
+  lines("walk", "c2_3x3s2", run_lines<typename walks::c2_3x3s2>);
   if constexpr (sizeof(T) == 4) {
     lines("walk", "c4_3x3", run_lines<typename walks::c4_3x3>);
     lines("walk", "c4_3x3s2", run_lines<typename walks::c4_3x3s2>);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -28,8 +29,8 @@ void run_few(const few_conv& a, unsigned blocks) {
 
 // A line of inputs, in the sums of a thread; or of a warp, whose operands and sums are those of the instruction
 // 16 x 8 x 16.
-template <class Element, int Group, int Taps, int Step, int Columns>
-void add_line(walk_thread<Element, Group, Taps, Step, Columns>* lane, int k, int32_t number) {
+template <class Element, int Group, int Taps, int Step, int Columns, int Outputs>
+void add_line(walk_thread<Element, Group, Taps, Step, Columns, Outputs>* lane, int k, int32_t number) {
   for (int i = 0; i < 32; ++i) lane[i].add(k, number);
 }
 template <class Element, int Depth, int Taps, int Step>
@@ -82,13 +83,20 @@ void run_lines(const lines_conv& a, unsigned blocks) {
         t.request(number, count);
       t.load_weights(), t.load_channels();
     }
-    for (int32_t number = 0, line = 1 - depth; number < lines; ++number) {
+    constexpr int round = std::max(Thread::set_lines, Thread::step);
+    for (int32_t number = 0, line = 1 - depth; number < (lines + round - 1) / round * round; ++number) {
       for (const Thread& t : threads)
         if (number % Thread::set_lines == 0) t.request(number + Thread::ring_size - Thread::set_lines, count);
       const int k = number % Thread::step;
       for (int i = 0; i < Thread::threads; i += 32) add_line(&threads[static_cast<size_t>(i)], k, number);
-      for (const Thread& t : threads)
-        if (k == (Thread::taps - 1) % Thread::step) t.finish(line);
+      for (Thread& t : threads) {
+        if (k != (Thread::taps - 1) % Thread::step) continue;
+        if (Thread::writes_plain && t.plain) {
+          t.template finish<Thread::writes_plain>(line);
+        } else {
+          t.template finish<false>(line);
+        }
+      }
       if (k == Thread::step - 1) ++line;
     }
   }

@@ -9,24 +9,30 @@ namespace quern {
 namespace {
 
 lines_work work_of(const geometry& g, const kernel& row) {
-  const double taps = row.taps, products = taps * taps * row.group * row.nr;
+  const double taps = row.taps, products = taps * taps * row.group * row.nr * row.mr;
   const double inputs = double((row.nr - 1) * row.step + row.taps) * row.group;
   // Of the block's warps, four of which issue at once: a line of inputs, of which `step` are one of outputs.
   const double instructions = products / row.step + inputs * (row.type == QUERN_F32 ? 1 : 2) + 12 * row.nr / row.step;
   return {g.k,
-          g.c,
-          outputs_of(g),
+          g.c * row.mr,
+          outputs_of(g) / row.mr,
           walk_kernels<float>::c1_3x3::threads * 4 * row.nr,
           16 / type_bytes(row.type),
           g.src[1] != 1 && row.group == 1,
           1.45 * (instructions + 60),
           3000 + 8 * taps * taps * row.group,
-          1400.0 + 110 * row.group};  // measured on an H200
+          row.mr > 1 ? (row.type == QUERN_F32 ? 1000.0 : 700.0) : 1400.0 + 110 * row.group};  // measured on an H200
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
   if (g.c != row.group) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, row.group};
+  if (row.mr > 1) {  // neighbouring channels, each of its own input
+    if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
+    if (g.groups % row.mr != 0) return {QUERN_REASON_SHAPE, "groups", g.groups, row.mr};
+    if (g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
+    if (g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
+  }
   if (const refusal r = refuse_few(p, row)) return r;
   return refuse_lines(g, row, work_of(g, row));
 }
@@ -55,6 +61,7 @@ quern_status launch(const job& j, const launching& l) {
     lines_conv a = lines_tiling(g, j.row, work_of(g, j.row), ph, j.blocks.word, l.args.src);
     a.ahead = l.loaded.ahead;
     take_pixels(a, j, g, ph, l.args, 1);
+    a.out.vector = in_chunks(a.out.dst, a.out.dst_stride, j.row.mr, j.row.type);
     a.weights = l.packed + panels.phase(before) * type_bytes(j.row.type);
     if (const quern_status s = launch_kernel(l, j.row, lines_blocks(g, a), &a, uint32_t(j.blocks.word[4]))) return s;
   }

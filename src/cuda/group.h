@@ -18,6 +18,7 @@
 
 #include "cuda/chunks.h"
 #include "cuda/lines.h"
+#include "cuda/several.h"
 
 namespace quern {
 namespace {
@@ -33,6 +34,7 @@ struct group_thread : lines_block<Element, 128, 16, Step> {
   static constexpr int steps = small ? 1 : Depth / 16;  // of an instruction
   // Whether lines of padding are left out: they are worth a branch.
   static constexpr bool leaves_out = Taps > 3;
+  static constexpr bool writes_plain = true;
   static constexpr int words = small ? 1 : 4 * steps;  // of a tap's weights
   static constexpr int pad = 8;                        // elements between pixels of the ring: other banks
   static constexpr int scratch_bytes = 4 * threads * 4 * tiles;
@@ -120,12 +122,17 @@ struct group_thread : lines_block<Element, 128, 16, Step> {
     }
   }
 
+  // The line of outputs that is finished, if it is one of the run.
+  template <bool Plain>
   QUERN_INLINE void finish(int32_t of_run) const {
-    if (of_run < 0) return;
-    if (!plain) return finish_any(of_run);
-    Element* const first = dst + int64_t{of_run} * (this->a.y.classes * this->a.dst_pixel[0]);
-    if (columns > 0) write_pairs(first, 0);
-    if (columns > 8) write_pairs(first + int64_t{8} * (this->a.x.classes * this->a.dst_pixel[1]), 1);
+    const bool there = this->has_output(of_run);
+    if constexpr (Plain) {
+      Element* const first = dst + int64_t{of_run} * (this->a.y.classes * this->a.dst_pixel[0]);
+      write_pairs(first, 0, there && columns > 0);
+      write_pairs(first + int64_t{8} * (this->a.x.classes * this->a.dst_pixel[1]), 1, there && columns > 8);
+    } else {
+      if (there) finish_any(of_run);
+    }
   }
 
  private:
@@ -149,7 +156,7 @@ struct group_thread : lines_block<Element, 128, 16, Step> {
           rounded<Element>(finished<false>(e, channel_of(e, first + c), scratch[i * threads], r));
     }
   }
-  QUERN_INLINE void write_pairs(Element* pixel, int h) const {
+  QUERN_INLINE void write_pairs(Element* pixel, int h, bool there) const {
     uint32_t y[tiles];
     QUERN_UNROLL
     for (int t = 0; t < tiles; ++t) {
@@ -158,11 +165,7 @@ struct group_thread : lines_block<Element, 128, 16, Step> {
       };
       y[t] = limited_pair<Element>(rounded_pair<Element>(scaled(0), scaled(1)), lower, upper);
     }
-    if constexpr (tiles == 1) {
-      *reinterpret_cast<uint32_t*>(pixel) = y[0];
-    } else {
-      *reinterpret_cast<two_words*>(pixel) = {{y[0], y[1]}};
-    }
+    if (there) put_whole(pixel, y);
   }
 };
 

@@ -47,7 +47,8 @@ struct lines_block : few_place<Element> {
   const Element* src;
   // What the thread copies of a line: elements from one 16 bytes to the next; where the first lie in the run's first
   // line, which is column number `begin`.
-  int32_t inner, outer, inner_step, outer_step, begin, to = 0, across_columns, across_src, across_ring;
+  int32_t inner, outer, inner_step, outer_step, begin, to = 0, across_src, across_ring, copies = 0;
+  uint32_t inside = 0;  // a bit for each of so many copies of 16 bytes: whether it is not padding
   int32_t first_line, line_step;
   const Element* from;
 
@@ -77,16 +78,22 @@ struct lines_block : few_place<Element> {
     first_line = this->line_at(this->line * Step);
     from += int64_t{first_line} * a.src_pixel[0];
     line_step = a.y.apart * a.src_pixel[0];
-    across_columns = outer_step * a.x.apart, across_src = across_columns * a.src_pixel[1];
-    across_ring = outer_step * a.column_at;
+    const int32_t across_columns = outer_step * a.x.apart;
+    across_src = across_columns * a.src_pixel[1], across_ring = outer_step * a.column_at;
     if (!a.whole || outer >= a.columns) return;
-    begin += outer * a.x.apart, to = outer * a.column_at + input;
+    to = outer * a.column_at + input;
     from += int64_t{outer} * a.x.apart * a.src_pixel[1] + input;
-    if (first_input + input >= a.inputs) begin = -(1 << 30);
+    int32_t x = begin + outer * a.x.apart;
+    QUERN_ROLL
+    for (int32_t o = outer; o < a.columns; o += outer_step) {
+      if (this->has_column(x) && first_input + input < a.inputs) inside |= uint32_t{1} << copies;
+      x += across_columns, ++copies;
+    }
   }
 
   // Whether line `number` of the run's inputs is not padding.
   QUERN_INLINE bool has_input(int32_t number) const { return this->has_line(first_line + number * a.y.apart); }
+  QUERN_INLINE bool has_output(int32_t of_run) const { return of_run >= 0 && of_run < this->end - this->line; }
   // Lines of inputs that the run needs.
   QUERN_INLINE int32_t line_count(int32_t taps) const { return (this->end - this->line - 1) * Step + taps; }
 
@@ -101,16 +108,17 @@ struct lines_block : few_place<Element> {
         copy(to_next + i * a.line_at, next + int64_t{i} * line_step, has_input(number + i));
       return;
     }
-    bool exists[set_lines];
+    uint32_t exists[set_lines];
     QUERN_UNROLL
-    for (int i = 0; i < set_lines; ++i) exists[i] = number + i < count && has_input(number + i);
+    for (int i = 0; i < set_lines; ++i) exists[i] = number + i < count && has_input(number + i) ? inside : 0;
     QUERN_ROLL
-    for (int32_t o = outer, x = begin; o < a.columns; o += outer_step) {
-      const bool there = this->has_column(x);
+    for (int32_t left = copies; left > 0; --left) {
       QUERN_UNROLL
-      for (int i = 0; i < set_lines; ++i)
-        fill<16>(to_next + i * a.line_at, next + int64_t{i} * line_step, exists[i] && there);
-      x += across_columns, next += across_src, to_next += across_ring;
+      for (int i = 0; i < set_lines; ++i) {
+        fill<16>(to_next + i * a.line_at, next + int64_t{i} * line_step, exists[i] & 1);
+        exists[i] >>= 1;
+      }
+      next += across_src, to_next += across_ring;
     }
   }
 

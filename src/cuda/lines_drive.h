@@ -107,7 +107,11 @@ inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w
   const double bytes = tensor_bytes(g, row.type, row.type), again = double(g.n * a.inputs) * double(g.in[1] * g.in[2]) *
                                                                     double(type_bytes(row.type)) *
                                                                     std::max(0.0, halo - 1) / 2;
-  const double memory = (bytes + again) / (double(m.gpu.bandwidth) * 0.8e-9);
+  // Multiprocessors that have more blocks than others keep the memory waiting in the end, and parts of pixels are more
+  // pieces of it.
+  const double each = std::max(rounds < 1 ? blocks / processors : rounds, 1.0);
+  const double uneven = rounds < 4 ? ceil(each) / each : 1, pieces = !w.planes && a.channels < a.inputs ? 1.05 : 1;
+  const double memory = (bytes + again) / (double(m.gpu.bandwidth) * 0.8e-9) * uneven * pieces;
   return 2000 + std::max(1000 * compute / std::max(1u, m.gpu.clock_mhz), memory);
 }
 
@@ -118,23 +122,26 @@ inline void choose_lines(const geometry& g, const kernel& row, const lines_work&
   const int64_t columns = up(of_class(ph.w), row.nr), lines = of_class(ph.h);
   const bool walk = row.kind == kind::walk;
   const int64_t threads = walk ? row.threads : row.threads / 32;  // that strips and channels are shared by
-  const int64_t wide = walk && !w.planes ? std::min<int64_t>(w.outputs, few_lanes) : 1;
+  const int64_t widest = walk && !w.planes ? std::min<int64_t>(w.outputs, few_lanes) : 1;
   double best = std::numeric_limits<double>::infinity();
-  for (int64_t strips = std::min(columns, threads / wide); strips > 0; strips = strips > 4 ? strips / 2 : strips - 1)
-    for (int64_t parts = 1; parts <= 32 && parts <= lines; ++parts) {
-      // Threads are sets of neighbouring channels, jobs neighbours of each other; fewer, where groups have many inputs.
-      int64_t next[4] = {strips, wide, 1, up(lines, parts)}, &together = next[walk ? 2 : 1];
-      const auto fits = [&] {
-        return lines_bytes(lines_tiling(g, row, w, ph, next, nullptr), row, w) <= int64_t(row.shared_bytes);
-      };
-      together = std::min(threads / strips / wide, up(w.outputs, wide));
-      while (together > 1 && !fits()) together = up(together, 2);
-      if (!fits()) break;
-      const double ns = lines_ns(g, row, w, m, next);
-      if (ns >= best) continue;
-      best = ns;
-      std::copy_n(next, 4, word);
-    }
+  // Pairs of channels may be fewer, where all of a pixel are no multiple of so many.
+  for (int64_t wide = widest; wide == widest || (walk && row.mr > 1 && wide >= few_lanes / 2); wide -= few_lanes / 4)
+    for (int64_t strips = std::min(columns, threads / wide); strips > 0; strips = strips > 4 ? strips / 2 : strips - 1)
+      for (int64_t parts = 1; parts <= 32 && parts <= lines; ++parts) {
+        // Threads are sets of neighbouring channels, jobs neighbours of each other; fewer, where groups have many
+        // inputs.
+        int64_t next[4] = {strips, wide, 1, up(lines, parts)}, &together = next[walk ? 2 : 1];
+        const auto fits = [&] {
+          return lines_bytes(lines_tiling(g, row, w, ph, next, nullptr), row, w) <= int64_t(row.shared_bytes);
+        };
+        together = std::min(threads / strips / wide, up(w.outputs, wide));
+        while (together > 1 && !fits()) together = up(together, 2);
+        if (!fits()) break;
+        const double ns = lines_ns(g, row, w, m, next);
+        if (ns >= best) continue;
+        best = ns;
+        std::copy_n(next, 4, word);
+      }
   const int64_t blocks = lines_blocks(g, lines_tiling(g, row, w, ph, word, nullptr));
   const int64_t share = up(blocks, std::max(1u, m.gpu.multiprocessors));
   word[4] = share <= lines_together(row, m) ? int64_t(m.gpu.shared_bytes) / share / 1024 * 1024 - 1024 : 0;

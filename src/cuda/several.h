@@ -3,6 +3,8 @@
 // Some elements that lie side by side, read and written at once, and the epilogue of as many results.
 #pragma once
 
+#include <string.h>
+
 #include <type_traits>
 
 #include "cuda/epilogue_cuda.h"
@@ -69,6 +71,24 @@ QUERN_INLINE void put(T* p, const float (&x)[V], int64_t step) {
     return;
   }
   *reinterpret_cast<several<T, V>*>(p) = several<T, V>::of(x);
+}
+
+// 4 or 8 bytes at once, to memory that the kernel does not read: nvcc would write two words one by one, each to half of
+// its sectors.
+template <class T, class Words>
+QUERN_INLINE void put_whole(T* p, const Words& words) {
+  uint32_t word[sizeof words / 4];
+  memcpy(word, &words, sizeof words);
+  uint32_t* const to = reinterpret_cast<uint32_t*>(p);
+  if constexpr (sizeof words == 4) {
+    *to = word[0];
+  } else {
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.global.v2.b32 [%0], {%1,%2};" ::"l"(__cvta_generic_to_global(to)), "r"(word[0]), "r"(word[1]));
+#else
+    to[0] = word[0], to[1] = word[1];
+#endif
+  }
 }
 
 // Where results go: one of `channel`, those behind it `channel_step` further on each; steps as read() has them.

@@ -6,10 +6,12 @@
 #ifdef __CUDACC__
 
 QUERN_WALK_KERNELS(QUERN_WALK_ENTRY, f16, quern::f16)
+QUERN_WALK_PAIRS(QUERN_WALK_ENTRY, f16, quern::f16)
 
 #else
 
 // Of kind::walk.
-QUERN_KERNELS(walk_f16_sm80, QUERN_WALK_KERNELS(QUERN_WALK_ROW, f16, quern::f16))
+QUERN_KERNELS(walk_f16_sm80,
+              QUERN_WALK_KERNELS(QUERN_WALK_ROW, f16, quern::f16) QUERN_WALK_PAIRS(QUERN_WALK_ROW, f16, quern::f16))
 
 #endif

@@ -6,12 +6,13 @@
 #ifdef __CUDACC__
 
 QUERN_WALK_KERNELS(QUERN_WALK_ENTRY, f32, float)
+QUERN_WALK_PAIRS(QUERN_WALK_ENTRY, f32, float)
 QUERN_WALK_GROUPS(QUERN_WALK_ENTRY, f32, float)
 
 #else
 
 // Of kind::walk.
-QUERN_KERNELS(walk_f32_sm80, QUERN_WALK_KERNELS(QUERN_WALK_ROW, f32, float)
-              QUERN_WALK_GROUPS(QUERN_WALK_ROW, f32, float))
+QUERN_KERNELS(walk_f32_sm80, QUERN_WALK_KERNELS(QUERN_WALK_ROW, f32, float) QUERN_WALK_PAIRS(QUERN_WALK_ROW, f32, float)
+                                 QUERN_WALK_GROUPS(QUERN_WALK_ROW, f32, float))
 
 #endif

@@ -7,12 +7,15 @@
 #include "cuda/walk.h"
 
 #define QUERN_WALK_KERNELS(X, type, element)                 \
-  X(type, element, c1_3x3, 6, "depthwise 3x3")               \
+  X(type, element, c1_3x3, 5, "depthwise 3x3")               \
   X(type, element, c1_3x3s2, 6, "depthwise 3x3 at stride 2") \
   X(type, element, c1_5x5, 4, "depthwise 5x5")               \
   X(type, element, c1_5x5s2, 4, "depthwise 5x5 at stride 2") \
   X(type, element, c1_7x7, 3, "depthwise 7x7")               \
   X(type, element, c1_7x7s2, 3, "depthwise 7x7 at stride 2")
+#define QUERN_WALK_PAIRS(X, type, element)                            \
+  X(type, element, c2_3x3, 3, "depthwise 3x3, two channels a thread") \
+  X(type, element, c2_3x3s2, 4, "depthwise 3x3 at stride 2, two channels a thread")
 #define QUERN_WALK_GROUPS(X, type, element)                       \
   X(type, element, c4_3x3, 4, "4 channels a group")               \
   X(type, element, c4_3x3s2, 4, "4 channels a group at stride 2") \
@@ -26,8 +29,8 @@
 
 namespace quern {
 namespace {
-template <class Element, int Group, int Taps, int Step, int Columns, int K>
-__device__ __forceinline__ void take_line(walk_thread<Element, Group, Taps, Step, Columns>& t,
+template <class Element, int Group, int Taps, int Step, int Columns, int Outputs, int K>
+__device__ __forceinline__ void take_line(walk_thread<Element, Group, Taps, Step, Columns, Outputs>& t,
                                           std::integral_constant<int, K>, int32_t number) {
   t.add(K, number);
 }
