@@ -64,6 +64,7 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   few("any", run_few<typename kernels::any>);
   few("anys2", run_few<typename kernels::anys2>);
   few("any_step", run_few<typename kernels::any_step>);
+  few("line14", run_few<typename kernels::line14>);
   const auto lines = [&](const char* what, const char* name, auto run) {
     if (what + ("_" + type + "_") + name + "_sm80" == row.name)
       run(*static_cast<const lines_conv*>(parameters[0]), blocks);

@@ -211,7 +211,7 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tensor_f32_128x64_any_sm80", "conv_tma"},
       {"nhwc g96mb32ic96ih56oc96oh56kh7ph3", "walk_f32_c1_7x7_sm80"},
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80"},
-      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_any_sm75"},
+      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75"},
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80"},
       {"f16 nhwc g96mb32ic96ih56oc96oh56kh7ph3", "group_f16_d8_7x7_sm80"},

@@ -8,12 +8,29 @@
 namespace quern {
 namespace {
 
+// Whether the row has room for a line, and the filter reaches over as much from each pixel of it.
+refusal refuse_line(const axis& x, const kernel& row) {
+  const int64_t most = row.nr, pixels = std::max(x.out_count, x.in_size), last = most - x.in_begin;
+  if (x.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", x.tap_step, 1};
+  if (pixels > most) return {QUERN_REASON_SHAPE, "src.size[4] or dst.size[4]", pixels, most};
+  if (-x.in_begin < most - 1) return {QUERN_REASON_SHAPE, "window.pad_begin[2]", -x.in_begin, most - 1};
+  if (x.taps < last) return {QUERN_REASON_SHAPE, "window.filter[2]", x.taps, last};
+  return {};
+}
+
 refusal refuse(const full_problem& p, const kernel& row) {
   // It loads an input for each output that meets it: what more channels share, other kernels share.
   constexpr int64_t most_channels = 32;
   const int64_t channels = geometry_of(p).c;
   if (channels > most_channels) return {QUERN_REASON_SHAPE, "src.size[1] / groups", channels, most_channels};
-  return refuse_few(p, row);
+  if (const refusal r = refuse_few(p, row); r || row.group != 1) return r;
+  const geometry& g = geometry_of(p);
+  if (channels != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", channels, 1};
+  if (g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
+  for (int64_t f = 0; f < g.phases(); ++f)
+    if (const phase ph = phase_of(g, f); ph.outputs() > 0)
+      if (const refusal r = refuse_line(ph.w, row)) return r;
+  return {};
 }
 
 // Threads, and clocks of a multiprocessor for all of them: instructions of a warp, four of which issue at once, where a
@@ -27,12 +44,17 @@ work work_of(const geometry& g, const phase& ph, const kernel& row, const machin
   const double step = double(step_of(ph.w)), nr = row.nr, lines = row.mr, c = double(g.c);
   const double runs = double(up(of_class(ph.h), row.mr) * classes_of(ph.h));
   const double strips = double(up(of_class(ph.w), row.nr) * classes_of(ph.w));
-  const double threads = double(g.n) * runs * strips * double(outputs_of(g));
+  const double panels = double(up(outputs_of(g), few_lanes));
+  const double threads = double(g.n) * runs * strips * (row.group == 1 ? panels * few_lanes : double(outputs_of(g)));
   // Those that meet the image: taps beside it are skipped.
   const double taps_x = std::min(double(ph.w.taps), double(ph.w.in_size) + nr - 1);
   const double taps_y = std::min(double(ph.h.taps), double(ph.h.in_size));
   const double rows = (lines - 1) * double(step_of(ph.h)) + taps_y, taps = taps_x * taps_y * c;
   double instructions = lines * nr * 10 + 230;
+  if (row.group == 1) {  // inputs of a line, and weights at each distance
+    instructions += (taps_y + lines - 1) * (4 * nr + lines * (nr * nr + 4 * (2 * nr - 1)));
+    return {int64_t(threads), std::max(threads / 32 / (4.0 * m.gpu.multiprocessors), 1.0) * 1.6 * instructions + 2000};
+  }
   // A load, its address and whether it is there; several taps of a line share some.
   const double columns = !row.step || c > 1 ? nr * taps_x * c : (nr - 1) * step + taps_x;
   instructions += lines * taps * (nr + 2) + rows * columns * (row.step && c == 1 ? 6.4 : 5);
@@ -68,7 +90,7 @@ quern_status launch(const job& j, const launching& l) {
   few_conv a = {};
   a.lines = row.mr;
   a.outputs = int32_t(g.k), a.channels = int32_t(g.c), a.chunks = int32_t(outputs_of(g));
-  a.across = g.src[1] != 1;
+  a.across = g.src[1] != 1, a.images = int32_t(g.n);
   a.src = l.args.src;
   a.src_image = g.src[0], a.src_group = g.src[1] * g.c, a.src_channel = g.src[1];
   int64_t before = 0;
@@ -78,7 +100,8 @@ quern_status launch(const job& j, const launching& l) {
     a.x = few_axis_of(ph.w, row.nr), a.y = few_axis_of(ph.h, a.lines);
     a.weights = l.packed + panels.phase(before) * type_bytes(row.type);
     take_pixels(a, j, g, ph, l.args, 1);
-    a.threads = int32_t(g.n) * a.y.classes * a.y.parts * a.x.classes * a.x.parts * a.chunks;
+    const int64_t chunks = row.group == 1 ? up(a.chunks, few_lanes) * few_lanes : a.chunks;
+    a.threads = int32_t(g.n * chunks) * a.y.classes * a.y.parts * a.x.classes * a.x.parts;
     if (const quern_status s = launch_kernel(l, row, uint32_t(up(a.threads, few_threads)), &a)) return s;
   }
   return QUERN_OK;

@@ -22,7 +22,7 @@ namespace {
 // By value in the kernel's parameters.
 struct few_conv : few_phase {
   int32_t chunks, outputs, channels;  // outputs of all groups; outputs and channels of a group
-  int32_t threads;
+  int32_t threads, images;
   bool across;  // threads follow each other along x; else along channels
   int64_t src_image, src_group, src_channel;
   const void *src, *weights;  // of 32 outputs: [tap][channel][32]
@@ -147,11 +147,76 @@ struct few_block {
   }
 };
 
+// Depthwise, on images of up to Columns pixels a line, with filters that reach over such a line from any pixel of it:
+// inputs stay in registers and weights pass, each by all outputs that have an input at its distance.  Neighbouring
+// warps have the same weights, of other images.
+template <class Element, int Lines, int Columns>
+struct few_line {
+  using element = Element;
+  static constexpr int group = 1, step = 1, columns = Columns, lines = Lines;
+  static constexpr int shared_bytes = 4 * few_threads * Columns;
+
+  QUERN_INLINE static void run(const few_conv& a, int32_t index, float* shared) {
+    few_place<Element> here(a);
+    int32_t rest = index;
+    const auto take = [&](int32_t of) {
+      const int32_t before = rest;
+      rest /= of;
+      return before - rest * of;
+    };
+    const int32_t lane = take(few_lanes);
+    here.n = take(a.images);
+    const int32_t run = take(a.y.parts);
+    here.class_y = take(a.y.classes), here.class_x = 0;
+    here.channel = rest * few_lanes + lane;
+    if (here.channel >= a.chunks) return;
+    here.column = 0, here.take_run(run);
+    here.brings = channel_of(a.out.epilogue, here.channel);
+
+    const Element* const src =
+        static_cast<const Element*>(a.src) + here.n * a.src_image + here.channel / a.outputs * a.src_group;
+    // The tap that the first input has in the first output.
+    const Element* const weights =
+        static_cast<const Element*>(a.weights) + (int64_t{rest} * a.y.taps * a.x.taps - a.x.begin) * few_lanes + lane;
+    float sum[Lines][Columns] = {};
+    QUERN_ROLL
+    for (int32_t i = 0; i < Lines - 1 + a.y.taps; ++i) {
+      const int32_t line = here.line_at(here.line + i);
+      if (!here.has_line(line)) continue;
+      const Element* pixel = src + line * a.src_pixel[0];
+      float x[Columns];
+      QUERN_UNROLL
+      for (int k = 0; k < Columns; ++k) {
+        x[k] = k < a.x.size ? value(*pixel) : 0.0f;
+        pixel += a.src_pixel[1];
+      }
+      QUERN_UNROLL
+      for (int j = 0; j < Lines; ++j) {
+        const int32_t r = i - j;
+        if (r < 0 || r >= a.y.taps || here.line + j >= here.end) continue;
+        const Element* const row = weights + r * a.x.taps * few_lanes;
+        // By distance: so the taps of an output pass in their order.
+        QUERN_UNROLL
+        for (int d = 1 - Columns; d < Columns; ++d) {
+          const float w = value(row[d * few_lanes]);
+          QUERN_UNROLL
+          for (int q = 0; q < Columns; ++q)
+            if (q + d >= 0 && q + d < Columns) sum[j][q] = fmaf(x[q + d], w, sum[j][q]);
+        }
+      }
+    }
+    QUERN_UNROLL
+    for (int j = 0; j < Lines; ++j)
+      if (here.line + j < here.end) here.write(here.line + j, sum[j], shared, few_threads);
+  }
+};
+
 template <class T>
 struct few_kernels {
   using any = few_block<T, 1, 4, 7, 4>;
   using anys2 = few_block<T, 2, 4, 7, 4>;
   using any_step = few_block<T, 0, 1, 4, 4>;
+  using line14 = few_line<T, 2, 14>;
 };
 
 }  // namespace

@@ -6,10 +6,11 @@
 
 #include "cuda/few_channels.h"
 
-#define QUERN_FEW_KERNELS(X, type, element)                     \
-  X(type, element, any, 4, "filters of any size")               \
-  X(type, element, anys2, 4, "filters of any size at stride 2") \
-  X(type, element, any_step, 5, "filters of any size at any stride")
+#define QUERN_FEW_KERNELS(X, type, element)                          \
+  X(type, element, any, 4, "filters of any size")                    \
+  X(type, element, anys2, 4, "filters of any size at stride 2")      \
+  X(type, element, any_step, 5, "filters of any size at any stride") \
+  X(type, element, line14, 6, "filters that reach over lines of up to 14 pixels")
 
 #ifdef __CUDACC__
 
