@@ -9,10 +9,10 @@
 //         row.depthwise                                            vector by vector, each over all lines
 //
 // A vector of channels goes through all lines before the next one: the lines under the filter stay in L1.  All lines
-// are the image's, or a band's that stays in L2 where what is beyond comes slowly: cache lines whose neighbours other
-// vectors want were fetched several times (1.1 to 1.8 times as fast from memory, and from L3 on Emerald Rapids; from
-// Zen's L3 bands lose a twentieth, line by line a sixth to a half).  There the lines to come are fetched a line ahead:
-// their pixels are too far apart for the hardware to see (a third more from memory; 2 to 5 % less from L2).
+// are the image's, or a band's where what is beyond L2 comes slowly: cache lines whose neighbours other vectors want
+// were fetched several times (from Zen's L3 bands lose a twentieth, line by line a sixth to a half).  Bands are short:
+// while one is computed the lines of the next come into L2, all channels of a pixel after the other, as a core reads
+// fastest (1.2 to 1.3 times as fast as vector by vector, a line ahead, in bands of half of L2: Granite Rapids).
 #include "depthwise_classes.h"
 #include "driver.h"
 #include "weights.h"
@@ -75,11 +75,16 @@ bool comes_slowly(const geometry& g, const machine& m) {
   return copy_rate(m, operand_bytes(g, 0).all()) < m.l2_rate / 2;
 }
 
-// Lines of outputs that stay in L2 with their inputs.
-int64_t lines_in_l2(const geometry& g, const machine& m) {
+// Whether it is memory that takes the time, by more than L2 can keep.
+bool waits(const geometry& g, const machine& m, double cycles) {
   const operand_bytes o(g, 0);
-  const double lines = double(g.n * g.out[0] * g.out[1]) * double(m.l2) / 2;
-  return std::max<int64_t>(1, int64_t(lines / std::max(1.0, o.all())));
+  return comes_slowly(g, m) && o.all() > 1.25 * double(m.l2) && o.cycles(m, o.image, false) > cycles;
+}
+
+// Lines of outputs that are with their inputs so many bytes, at least two: of one, L1 would serve a filter nothing.
+int64_t lines_of(const geometry& g, double bytes) {
+  const double lines = double(g.n * g.out[0] * g.out[1]) * bytes;
+  return std::max<int64_t>(2, int64_t(lines / std::max(1.0, operand_bytes(g, 0).all() * double(g.filter[0]))));
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
@@ -89,20 +94,26 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.packed_bytes = uint64_t(g.taps() * vectors * row.vector) * sizeof(float);
   b.cycles = pace(row, m) * compute_cycles(g, row);
   b.workers = useful_workers(m, b.cycles, threads);
-  const int64_t rows = std::max<int64_t>(1, phase_of(g, 0).h.out_count);
+  const phase ph = phase_of(g, 0);
+  const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
-  int64_t together = up(vectors, std::min(vectors, up(wanted, fixed))) * row.vector;
+  // Two bands that follow each other are an eighth of L2, or one by itself a quarter.
+  const bool slow = comes_slowly(g, m), waits_for_memory = waits(g, m, b.cycles);
+  const int64_t lines = std::min(rows, lines_of(g, double(m.l2) / (waits_for_memory ? 16 : 4)));
+  const int64_t least = slow ? std::clamp(up(wanted, fixed), up(rows, lines), rows) : 1;
+  int64_t together = up(vectors, std::min(vectors, up(wanted, fixed * least))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
   if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
-  const bool slow = comes_slowly(g, m);
-  b.word[fetches_ahead] = slow;
-  // Pixels of one or two lines of the cache follow each other, which the hardware sees.
-  b.word[claims_outputs] = operand_bytes(g, 0).all() > double(m.l2) && g.dst[4] > 32;
-  const int64_t lines = slow ? lines_in_l2(g, m) : rows;
-  b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), up(rows, std::min(rows, lines)), rows);
+  b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), least, rows);
+  const bool one_call = g.phases() * g.out[0] * b.word[blocks] == 1 && g.src_block == 1 && g.dst_block == 1 &&
+                        axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
+  b.word[fetches_ahead] = waits_for_memory && one_call;
+  // Pixels of one or two lines of the cache follow each other, which the hardware sees; where L3 is slow, claims are
+  // only in the way of inputs (Granite Rapids: a twentieth of 7x7).
+  b.word[claims_outputs] = !slow && operand_bytes(g, 0).all() > double(m.l2) && g.dst[4] > 32;
   return b;
 }
 
@@ -111,7 +122,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   // Lines of dst are read before they are written, and without bands many lines are on their way at once.  A vector
   // narrower than a line of the cache comes back for its rest, after L1 has seen the whole plane.
-  const double bytes = (b.word[fetches_ahead] ? 1 : 1.5) * (o.image + 2 * o.output);
+  const double bytes = (comes_slowly(g, m) ? 1 : 1.5) * (o.image + 2 * o.output);
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
   const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
   return overlapped(row, m, b, bytes * (1 / copy_rate(m, o.all()) + again / m.l2_rate) / m.cycle_ns);
@@ -129,6 +140,33 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
                  row[lane] = w;
                  if (channel == channels - 1) std::fill(row + lane + 1, row + vector, 0.0f);
                });
+}
+
+// A band from left to right, all channels of a few pixels at a time, the order in which they lie in memory.  With each
+// go its share of what the next band, of the lines `next`, reads beyond this one, and of what it writes.
+void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const axis_class& y, range next) {
+  // As many as one strip takes of a stride of 1; every kernel has strips of seven.
+  const int64_t step = call.x.step, count = int64_t(call.x.count), width = std::max<int64_t>(7, row.mr / step);
+  const int64_t pieces = std::max<int64_t>(1, count / width);
+  const int64_t vectors = up(int64_t(call.n), row.vector) * width * int64_t(call.y.count);
+  const auto share = [&](const float* at, int64_t floats) {
+    const int64_t lines = up(std::max<int64_t>(floats, 0), 16 * pieces);
+    return lines_ahead{at, size_t(lines), size_t(up(lines, vectors))};
+  };
+  const int64_t seen = (next.begin - 1) * y.step + int64_t(call.y.taps);
+  const lines_ahead inputs = share(call.src + (y.base + seen * y.apart) * g.src[3],
+                                   std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3]);
+  const lines_ahead outputs = share(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst));
+  call.inputs = inputs, call.outputs = outputs;
+  for (int64_t i = 0; i < pieces; ++i) {
+    call.x.count = i + 1 < pieces ? width : count - i * width;
+    row.depthwise(call);
+    call.x.begin -= width * step, call.x.end -= width * step;
+    call.origin += width * step * call.x.src;
+    call.out.c += width * call.out.ldc;
+    if (call.out.residual) call.out.residual += width * call.out.ldr;
+    call.inputs.at += inputs.count * 16, call.outputs.at += outputs.count * 16;
+  }
 }
 
 void run(const job& j, const execution& e) {
@@ -157,7 +195,7 @@ void run(const job& j, const execution& e) {
     call.out.epilogue = &epilogue;
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
-    call.fetches = word[fetches_ahead], call.claims = word[claims_outputs];
+    call.claims = word[claims_outputs];
     const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
     const int64_t classes_y = axis_class::count_of(ph.h), classes_x = axis_class::count_of(ph.w);
     for (int64_t cy = 0; cy < classes_y; ++cy)
@@ -192,7 +230,10 @@ void run(const job& j, const execution& e) {
             if (epilogue.residual)
               call.out.residual =
                   static_cast<const float*>(e.args.residual) + place(g.residual) + g.residual_channel(channel);
-            j.row.depthwise(call);
+            if (word[fetches_ahead])
+              run_ahead(j.row, call, g, y, band + 1 < word[bands] ? part(y.count, band + 1, word[bands]) : range{0, 0});
+            else
+              j.row.depthwise(call);
           }
         }
       }

@@ -24,7 +24,17 @@ struct depthwise_column {
   const float* residual;
   size_t channel, count;  // the first output channel; how many
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
+  lines_ahead *src_ahead, *dst_ahead;
 };
+
+// Asks for what belongs to so many vectors.
+template <bool WRITES>
+[[gnu::always_inline]] inline void fetch(lines_ahead& ahead, size_t vectors) {
+  size_t count = vectors * ahead.pace;
+  if (count > ahead.count) count = ahead.count;
+  QUERN_ROLL for (size_t i = 0; i < count; ++i) __builtin_prefetch(ahead.at + i * 16, WRITES, WRITES ? 3 : 2);
+  ahead.at += count * 16, ahead.count -= count;
+}
 
 // How a vector of pixels is read: whole, as many channels as there are, or those spread over the outputs of a
 // multiplier.
@@ -104,14 +114,12 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
+      fetch<false>(*k.src_ahead, MR);
+      fetch<true>(*k.dst_ahead, MR);
       if (d.claims) claim(dst, MR, d.out.ldc);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
-        for (ptrdiff_t q = 0; TAPS > 0 && d.fetches && q < d.y.step; ++q) {
-          const float* const next = row + (rows + q) * d.y.src;
-          QUERN_ROLL for (ptrdiff_t j = 0; j < MR * STEP; ++j) __builtin_prefetch(next + j * d.x.src, 0, 2);
-        }
         for (ptrdiff_t r = 0; r < rows; ++r, row += d.y.src) {
           if constexpr (TAPS > 0) {
             add_taps<V, MR, TAPS, STEP, MISS>(acc, load, {row, d.x.src}, w, 0, begin, end);
@@ -234,8 +242,10 @@ template <class V>
   static constexpr depthwise_strips spread[] = {any_strips<V, 0, lanes::spread, 7, 1>,
                                                 any_strips<V, 1, lanes::spread, 7, 1>};
   const float* weights = d.weights;
+  lines_ahead inputs = d.inputs, outputs = d.outputs;
   for (size_t c = 0; c < d.n; c += W, weights += d.weights_vector) {
     depthwise_column k = {};
+    k.src_ahead = &inputs, k.dst_ahead = &outputs;
     k.count = d.n - c < W ? d.n - c : W;
     k.channel = d.out.channel + c;
     k.weights = weights;

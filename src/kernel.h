@@ -120,6 +120,12 @@ struct depthwise_axis {
   size_t dst, residual;  // from output to output; of x: out.ldc and out.ldr
 };
 
+// Cache lines that follow each other and are wanted next, so many of them to ask for beside a vector of outputs.
+struct lines_ahead {
+  const float* at;
+  size_t count, pace;
+};
+
 struct depthwise_f32 {
   depthwise_axis x, y;
   size_t n, planes;
@@ -133,7 +139,7 @@ struct depthwise_f32 {
   output_f32 out;  // rows are pixels
   size_t dst_vector, residual_vector;
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
-  bool fetches;                       // a hint: inputs are far away, those of a line are to be fetched before
+  lines_ahead inputs, outputs;        // hints: of the next call, to be brought into L2 meanwhile
   bool claims;                        // a hint: outputs are not in L2, they are to be asked for before the sums
 };
 

@@ -16,6 +16,7 @@
 
 #include "compare.h"
 #include "fuzz.h"
+#include "prepared.h"
 #include "shapes.h"
 
 namespace quern::test {
@@ -171,6 +172,41 @@ TEST_P(repeat_of, every_candidate_gives_the_same_bits) {
           << same->second.plan.algorithm << " " << same->second.plan.kernel << " differs";
     }
   }
+}
+
+// On a core whose caches are small and slow, images come in bands, and some of them in pieces of lines.
+TEST_P(repeat_of, whatever_the_caches) {
+  dice d(6);
+  quern_cpu small = {};
+  small.size = sizeof small;
+  ASSERT_EQ(quern_cpu_get(&small, nullptr), QUERN_OK);
+  small.l1_bytes = 2 << 10, small.l2_bytes = 8 << 10, small.l3_bytes = 64 << 10;
+  for (const int64_t stride : {1, 2, 3})
+    for (const int64_t filter : {3, 5, 7}) {
+      const shape s = {.n = 2,
+                       .c = 1,
+                       .k = 1,
+                       .groups = d.from(1, 50),
+                       .image = {1, d.from(7, 40), d.from(7, 70)},
+                       .filter = {1, filter, filter},
+                       .stride = {1, stride, stride},
+                       .begin = {0, filter / 2, filter / 2},
+                       .end = {0, filter / 2, filter / 2}};
+      quern_problem p = problem_of(s, GetParam(), GetParam());
+      p.epilogue.bias = 1;
+      p.epilogue.residual = d.from(0, 1) ? QUERN_RESIDUAL_AFTER : QUERN_RESIDUAL_NONE;
+      p = completed(p);
+      for (const quern_candidate& c : usable_candidates(p)) {
+        quern_wish wish = wish_of();
+        wish.algorithm = c.algorithm, wish.kernel = c.kernel;
+        const prepared usual(p, wish);
+        wish.cpu = &small;
+        const prepared other(p, wish);
+        ASSERT_EQ(usual.run(), QUERN_OK);
+        ASSERT_EQ(other.run(), QUERN_OK);
+        ASSERT_EQ(usual.dst.copy(), other.dst.copy()) << c.algorithm << " " << c.kernel << "\n" << text_of(p);
+      }
+    }
 }
 
 TEST(repeat, a_hundred_runs) {
