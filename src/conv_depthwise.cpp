@@ -154,10 +154,9 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
     return lines_ahead{at, size_t(lines), size_t(up(lines, vectors))};
   };
   const int64_t seen = (next.begin - 1) * y.step + int64_t(call.y.taps);
-  const lines_ahead inputs = share(call.src + (y.base + seen * y.apart) * g.src[3],
-                                   std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3]);
-  const lines_ahead outputs = share(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst));
-  call.inputs = inputs, call.outputs = outputs;
+  call.ahead[0] = share(call.src + (y.base + seen * y.apart) * g.src[3],
+                        std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3]);
+  call.ahead[1] = share(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst));
   for (int64_t i = 0; i < pieces; ++i) {
     call.x.count = i + 1 < pieces ? width : count - i * width;
     row.depthwise(call);
@@ -165,7 +164,7 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
     call.origin += width * step * call.x.src;
     call.out.c += width * call.out.ldc;
     if (call.out.residual) call.out.residual += width * call.out.ldr;
-    call.inputs.at += inputs.count * 16, call.outputs.at += outputs.count * 16;
+    for (lines_ahead& a : call.ahead) a.at += a.count * 16;
   }
 }
 

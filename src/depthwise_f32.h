@@ -24,16 +24,20 @@ struct depthwise_column {
   const float* residual;
   size_t channel, count;  // the first output channel; how many
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
-  lines_ahead *src_ahead, *dst_ahead;
+  lines_ahead* ahead;     // inputs, outputs; NULL: none
 };
 
-// Asks for what belongs to so many vectors.
+// Asks for what belongs to so many vectors, of inputs or outputs.  One copy: strips are many.
 template <bool WRITES>
-[[gnu::always_inline]] inline void fetch(lines_ahead& ahead, size_t vectors) {
+void fetch(lines_ahead& ahead, size_t vectors) {
   size_t count = vectors * ahead.pace;
   if (count > ahead.count) count = ahead.count;
   QUERN_ROLL for (size_t i = 0; i < count; ++i) __builtin_prefetch(ahead.at + i * 16, WRITES, WRITES ? 3 : 2);
   ahead.at += count * 16, ahead.count -= count;
+}
+[[gnu::noinline]] inline void fetch(lines_ahead* ahead, size_t vectors) {
+  fetch<false>(ahead[0], vectors);
+  fetch<true>(ahead[1], vectors);
 }
 
 // How a vector of pixels is read: whole, as many channels as there are, or those spread over the outputs of a
@@ -114,8 +118,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
-      fetch<false>(*k.src_ahead, MR);
-      fetch<true>(*k.dst_ahead, MR);
+      if (k.ahead) fetch(k.ahead, MR);
       if (d.claims) claim(dst, MR, d.out.ldc);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
@@ -242,10 +245,10 @@ template <class V>
   static constexpr depthwise_strips spread[] = {any_strips<V, 0, lanes::spread, 7, 1>,
                                                 any_strips<V, 1, lanes::spread, 7, 1>};
   const float* weights = d.weights;
-  lines_ahead inputs = d.inputs, outputs = d.outputs;
+  lines_ahead ahead[2] = {d.ahead[0], d.ahead[1]};
   for (size_t c = 0; c < d.n; c += W, weights += d.weights_vector) {
     depthwise_column k = {};
-    k.src_ahead = &inputs, k.dst_ahead = &outputs;
+    k.ahead = ahead[1].count ? ahead : nullptr;
     k.count = d.n - c < W ? d.n - c : W;
     k.channel = d.out.channel + c;
     k.weights = weights;

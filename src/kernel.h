@@ -139,7 +139,7 @@ struct depthwise_f32 {
   output_f32 out;  // rows are pixels
   size_t dst_vector, residual_vector;
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
-  lines_ahead inputs, outputs;        // hints: of the next call, to be brought into L2 meanwhile
+  lines_ahead ahead[2];               // hints: inputs and outputs of the next call, to be brought into L2 meanwhile
   bool claims;                        // a hint: outputs are not in L2, they are to be asked for before the sums
 };
 
