@@ -13,8 +13,8 @@
 // were fetched several times (from Zen's L3 bands lose a twentieth, line by line a sixth to a half).  Bands are short:
 // while one is computed the lines of the next come into L2, all channels of a pixel after the other, as a core reads
 // fastest (1.2 to 1.3 times as fast as vector by vector, a line ahead, in bands of half of L2: Granite Rapids).
+#include "ahead.h"
 #include "depthwise_classes.h"
-#include "driver.h"
 #include "weights.h"
 
 namespace quern {
@@ -71,16 +71,6 @@ int64_t side_by_side(const geometry& g, int64_t vector) {
   return least;
 }
 
-bool comes_slowly(const geometry& g, const machine& m) {
-  return copy_rate(m, operand_bytes(g, 0).all()) < m.l2_rate / 2;
-}
-
-// Whether it is memory that takes the time, by more than L2 can keep.
-bool waits(const geometry& g, const machine& m, double cycles) {
-  const operand_bytes o(g, 0);
-  return comes_slowly(g, m) && o.all() > 1.25 * double(m.l2) && o.cycles(m, o.image, false) > cycles;
-}
-
 // Lines of outputs that are with their inputs so many bytes, at least two: of one, L1 would serve a filter nothing.
 int64_t lines_of(const geometry& g, double bytes) {
   const double lines = double(g.n * g.out[0] * g.out[1]) * bytes;
@@ -99,8 +89,9 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
   // Two bands that follow each other are an eighth of L2, or one by itself a quarter.
-  const bool slow = comes_slowly(g, m), waits_for_memory = waits(g, m, b.cycles);
-  const int64_t lines = std::min(rows, lines_of(g, double(m.l2) / (waits_for_memory ? 16 : 4)));
+  const operand_bytes o(g, 0);
+  const bool slow = comes_slowly(g, m), waits = mostly_slowly(g, m) && o.cycles(m, o.image, false) > b.cycles;
+  const int64_t lines = std::min(rows, lines_of(g, double(m.l2) / (waits ? 16 : 4)));
   const int64_t least = slow ? std::clamp(up(wanted, fixed), up(rows, lines), rows) : 1;
   int64_t together = up(vectors, std::min(vectors, up(wanted, fixed * least))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
@@ -110,10 +101,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), least, rows);
   const bool one_call = g.phases() * g.out[0] * b.word[blocks] == 1 && g.src_block == 1 && g.dst_block == 1 &&
                         axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
-  b.word[fetches_ahead] = waits_for_memory && one_call;
+  b.word[fetches_ahead] = waits && one_call;
   // Pixels of one or two lines of the cache follow each other, which the hardware sees; where L3 is slow, claims are
   // only in the way of inputs (Granite Rapids: a twentieth of 7x7).
-  b.word[claims_outputs] = !slow && operand_bytes(g, 0).all() > double(m.l2) && g.dst[4] > 32;
+  b.word[claims_outputs] = !slow && o.all() > double(m.l2) && g.dst[4] > 32;
   return b;
 }
 
@@ -123,9 +114,11 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // Lines of dst are read before they are written, and without bands many lines are on their way at once.  A vector
   // narrower than a line of the cache comes back for its rest, after L1 has seen the whole plane.
   const double bytes = (comes_slowly(g, m) ? 1 : 1.5) * (o.image + 2 * o.output);
+  const double copied =
+      slow_l3(m) ? (g.src_block == 1 ? 1.2 : 1) * slow_copy_cycles(g, m) : bytes / copy_rate(m, o.all()) / m.cycle_ns;
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
   const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
-  return overlapped(row, m, b, bytes * (1 / copy_rate(m, o.all()) + again / m.l2_rate) / m.cycle_ns);
+  return overlapped(row, m, b, copied + bytes * again / m.l2_rate / m.cycle_ns);
 }
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.
@@ -149,14 +142,10 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
   const int64_t step = call.x.step, count = int64_t(call.x.count), width = std::max<int64_t>(7, row.mr / step);
   const int64_t pieces = std::max<int64_t>(1, count / width);
   const int64_t vectors = up(int64_t(call.n), row.vector) * width * int64_t(call.y.count);
-  const auto share = [&](const float* at, int64_t floats) {
-    const int64_t lines = up(std::max<int64_t>(floats, 0), 16 * pieces);
-    return lines_ahead{at, size_t(lines), size_t(up(lines, vectors))};
-  };
   const int64_t seen = (next.begin - 1) * y.step + int64_t(call.y.taps);
-  call.ahead[0] = share(call.src + (y.base + seen * y.apart) * g.src[3],
-                        std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3]);
-  call.ahead[1] = share(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst));
+  call.ahead[0] = share_of(call.src + (y.base + seen * y.apart) * g.src[3],
+                           std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3], pieces, vectors);
+  call.ahead[1] = share_of(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst), pieces, vectors);
   for (int64_t i = 0; i < pieces; ++i) {
     call.x.count = i + 1 < pieces ? width : count - i * width;
     row.depthwise(call);

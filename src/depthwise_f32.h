@@ -10,6 +10,7 @@
 #pragma once
 
 #include "epilogue.h"
+#include "fetch.h"
 #include "kernel.h"
 #include "pointers.h"
 
@@ -27,18 +28,8 @@ struct depthwise_column {
   lines_ahead* ahead;     // inputs, outputs; NULL: none
 };
 
-// Asks for what belongs to so many vectors, of inputs or outputs.  One copy: strips are many.
-template <bool WRITES>
-void fetch(lines_ahead& ahead, size_t vectors) {
-  size_t count = vectors * ahead.pace;
-  if (count > ahead.count) count = ahead.count;
-  QUERN_ROLL for (size_t i = 0; i < count; ++i) __builtin_prefetch(ahead.at + i * 16, WRITES, WRITES ? 3 : 2);
-  ahead.at += count * 16, ahead.count -= count;
-}
-[[gnu::noinline]] inline void fetch(lines_ahead* ahead, size_t vectors) {
-  fetch<false>(ahead[0], vectors);
-  fetch<true>(ahead[1], vectors);
-}
+// One copy: strips are many, and begin with empty registers.
+[[gnu::noinline]] inline void fetch_between(lines_ahead* ahead, size_t vectors) { fetch(ahead, vectors); }
 
 // How a vector of pixels is read: whole, as many channels as there are, or those spread over the outputs of a
 // multiplier.
@@ -118,7 +109,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
-      if (k.ahead) fetch(k.ahead, MR);
+      if (k.ahead) fetch_between(k.ahead, MR);
       if (d.claims) claim(dst, MR, d.out.ldc);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;

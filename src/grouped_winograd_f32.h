@@ -13,6 +13,7 @@
 // once, and weights come from memory, a load a multiply-add.
 #pragma once
 
+#include "fetch.h"
 #include "grouped_f32.h"
 #include "winograd.h"
 
@@ -46,6 +47,7 @@ template <class V, class Lanes, int GROUP, int M, int MR, bool FAST>
   }
   const float* const weights = g.weights;
   const ptrdiff_t src_pixel = g.src_pixel;
+  lines_ahead ahead[2] = {g.ahead[0], g.ahead[1]};
   V acc[TAPS][A];
   QUERN_UNROLL for (int s = 0; s < TAPS; ++s) QUERN_UNROLL for (int j = 0; j < A; ++j) acc[s][j] = V::zero();
 
@@ -53,6 +55,7 @@ template <class V, class Lanes, int GROUP, int M, int MR, bool FAST>
   size_t x = 0;
   ptrdiff_t at = 0;
   const auto step = [&]<int P>() __attribute__((always_inline)) {
+    if constexpr (FAST) fetch(ahead, 1);
     V *const last = acc[P], *const middle = acc[(P + 1) % TAPS], *const first = acc[(P + 2) % TAPS];
     if (__builtin_expect(inside >> x & 1, 1)) {
       V d[A], o[A];

@@ -65,6 +65,12 @@ struct output_f32 {
   size_t ldr, residual_block, residual_next;
 };
 
+// Cache lines that follow each other and are wanted next, so many of them to ask for beside a vector of outputs.
+struct lines_ahead {
+  const float* at;
+  size_t count, pace;
+};
+
 // ---- gemm_f32 ---------------------------------------------------------------------------------
 //
 //   C[m x n] = epilogue(C_in[m x n] + sum over taps t of A_t[m x k] * B_t[k x n])     m <= mr, n <= nr
@@ -118,12 +124,6 @@ struct depthwise_axis {
   ptrdiff_t step, begin, end;
   ptrdiff_t src;         // elements from input to input
   size_t dst, residual;  // from output to output; of x: out.ldc and out.ldr
-};
-
-// Cache lines that follow each other and are wanted next, so many of them to ask for beside a vector of outputs.
-struct lines_ahead {
-  const float* at;
-  size_t count, pace;
 };
 
 struct depthwise_f32 {
@@ -196,6 +196,7 @@ struct grouped_f32 {
   const float* weights;
   output_f32 out;  // of the first line; its rows are pixels
   ptrdiff_t dst_line, dst_half, residual_line, residual_half;
+  lines_ahead ahead[2];  // grouped_winograd_f32: hints, as depthwise_f32 has them
 };
 
 // ---- grouped_planes_f32 -----------------------------------------------------------------------

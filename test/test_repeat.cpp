@@ -182,11 +182,11 @@ TEST_P(repeat_of, whatever_the_caches) {
   ASSERT_EQ(quern_cpu_get(&small, nullptr), QUERN_OK);
   small.l1_bytes = 2 << 10, small.l2_bytes = 8 << 10, small.l3_bytes = 64 << 10;
   for (const int64_t stride : {1, 2, 3})
-    for (const int64_t filter : {3, 5, 7}) {
+    for (const auto& [filter, channels] : {std::pair<int64_t, int64_t>{3, 1}, {3, 4}, {5, 1}, {7, 1}}) {
       const shape s = {.n = 2,
-                       .c = 1,
-                       .k = 1,
-                       .groups = d.from(1, 50),
+                       .c = channels,
+                       .k = channels,
+                       .groups = d.from(1, 50) / channels + 1,
                        .image = {1, d.from(7, 40), d.from(7, 70)},
                        .filter = {1, filter, filter},
                        .stride = {1, stride, stride},

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+//
+// Drivers that have the lines of the next band brought into L2 while one is computed, channels last: when, and how.
+#pragma once
+
+#include "driver.h"
+
+namespace quern {
+
+inline bool comes_slowly(const geometry& g, const machine& m) {
+  return copy_rate(m, operand_bytes(g, 0).all()) < m.l2_rate / 2;
+}
+
+// Whether most of it does: of little more than L2 most stays there.
+inline bool mostly_slowly(const geometry& g, const machine& m) {
+  return comes_slowly(g, m) && operand_bytes(g, 0).all() > 1.25 * double(m.l2);
+}
+
+// Whether L3 is no better than memory: then a copy's rate says all, writing included.
+inline bool slow_l3(const machine& m) { return m.l3_rate < m.l2_rate / 2; }
+
+// Cycles of an image in and an output out from there.
+inline double slow_copy_cycles(const geometry& g, const machine& m) {
+  const operand_bytes o(g, 0);
+  const double l2 = double(m.l2), lost = std::clamp((o.all() - l2) / (l2 / 2), 0.0, 1.0);
+  return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
+}
+
+// What the first of so many calls is to fetch of the floats from `at` on, which begins with `vectors` of outputs; the
+// others follow, count * 16 floats on.
+inline lines_ahead share_of(const float* at, int64_t floats, int64_t calls, int64_t vectors) {
+  const int64_t lines = up(std::max<int64_t>(floats, 0), 16 * calls);
+  return {at, size_t(lines), size_t(up(lines, vectors))};
+}
+
+}  // namespace quern
