@@ -74,7 +74,7 @@ int64_t side_by_side(const geometry& g, int64_t vector) {
 // Lines of outputs that are with their inputs so many bytes, at least two: of one, L1 would serve a filter nothing.
 int64_t lines_of(const geometry& g, double bytes) {
   const double lines = double(g.n * g.out[0] * g.out[1]) * bytes;
-  return std::max<int64_t>(2, int64_t(lines / std::max(1.0, operand_bytes(g, 0).all() * double(g.filter[0]))));
+  return std::max<int64_t>(2, int64_t(lines / std::max(1.0, operand_bytes(g, 0).all() * double(g.filter[0])) + 0.5));
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
@@ -88,10 +88,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
-  // Two bands that follow each other are an eighth of L2, or one by itself a quarter.
+  // Two bands that follow each other are a sixth of L2, or one by itself a quarter.
   const operand_bytes o(g, 0);
   const bool slow = comes_slowly(g, m), waits = mostly_slowly(g, m) && o.cycles(m, o.image, false) > b.cycles;
-  const int64_t lines = std::min(rows, lines_of(g, double(m.l2) / (waits ? 16 : 4)));
+  const int64_t lines = std::min(rows, lines_of(g, double(m.l2) / (waits ? 12 : 4)));
   const int64_t least = slow ? std::clamp(up(wanted, fixed), up(rows, lines), rows) : 1;
   int64_t together = up(vectors, std::min(vectors, up(wanted, fixed * least))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
