@@ -104,7 +104,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[fetches_ahead] = waits && one_call;
   // Pixels of one or two lines of the cache follow each other, which the hardware sees; where L3 is slow, claims are
   // only in the way of inputs (Granite Rapids: a twentieth of 7x7).
-  b.word[claims_outputs] = !slow && o.all() > double(m.l2) && g.dst[4] > 32;
+  b.word[claims_outputs] = !slow_l3(m) && !b.word[fetches_ahead] && o.all() > double(m.l2) && g.dst[4] > 32;
   return b;
 }
 
