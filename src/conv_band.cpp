@@ -109,7 +109,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count()));
   }
   b.word[bands] = parts;
-  b.word[written] = b.word[sown] ? near_writes : writes_of(g, m);
+  b.word[written] = b.word[sown] ? plain_writes : writes_of(g, m);
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), channel_blocks));
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
 

@@ -127,7 +127,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
   }
   b.word[bands] = parts;
-  b.word[written] = b.word[sown] ? near_writes : writes_of(g, m);
+  b.word[written] = b.word[sown] ? plain_writes : writes_of(g, m);
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
   b.word[strip_floats] = up(int64_t(band_floats(g, x, up(rows, parts))), 16) * 16;

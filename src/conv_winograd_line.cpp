@@ -12,12 +12,13 @@
 // At stride 2 an NHWC line is half as many pixels of twice the channels; 7 taps are F(m, 4) of two interleaved images.
 #include "conv_winograd.h"
 #include "driver.h"
+#include "epilogue.h"
 #include "pixels.h"
 
 namespace quern {
 namespace {
 
-enum word { bands, blocks, block_strips, streamed, panels_outermost };
+enum word { bands, blocks, block_strips, written, panels_outermost };
 
 constexpr int64_t most_terms = 32;
 
@@ -89,7 +90,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN);
   b.word[panels_outermost] = b.packed_bytes > m.l1 * 3 / 4;
   const double out_lines = double(g.n * g.out[0] * g.out[1]), tiles = row.mr / row.tile;
-  b.word[streamed] = writes_of(g, m) == streamed_writes;
+  b.word[written] = writes_of(g, m);
   // A term of a point takes a load and half a cycle a tile; back again, half a cycle an operation and one a store.
   // Weights and transformed pixels come from L2 where L1 has no room for both, mostly while others are multiplied.
   const double points = double(s.lines * s.a), terms = points * double(s.terms);
@@ -109,7 +110,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const operand_bytes o(geometry_of(p), b.packed_bytes);
-  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, b.word[streamed]));
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, b.word[written] == streamed_writes));
 }
 
 double error_bound(const full_problem& p) {
@@ -190,7 +191,7 @@ void run(const job& j, const execution& e) {
     call.line = lines, call.matrix = size_t(s.matrix), call.tile = size_t(s.m * s.stride * s.pixel);
     call.out.epilogue = &epilogue;
     call.out.ldc = size_t(g.dst[4]), call.out.ldr = size_t(g.residual[4]);
-    call.out.stream = word[streamed];
+    call.out.stream = word[written] == streamed_writes;
     int64_t next = 0;  // line to transform
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       const range taps = inside ? ph.h.taps_at(y) : range{0, 0};
@@ -211,6 +212,7 @@ void run(const job& j, const execution& e) {
         if (epilogue.residual)
           call.out.residual =
               static_cast<const float*>(e.args.residual) + place(g.residual, g.residual_channel(k * row.nr));
+        if (word[written] == claimed_writes) claim(call.out.c, call.pixels, call.out.ldc);
         row.winograd_strip(call);
       };
       if (word[panels_outermost])
@@ -220,7 +222,7 @@ void run(const job& j, const execution& e) {
         for (int64_t x = first; x < last; x += row.mr)
           for (int64_t k = 0; k < panels; ++k) strip(x, k);
     }
-    if (word[streamed]) finish_streams();
+    if (word[written] == streamed_writes) finish_streams();
   });
 }
 

@@ -31,7 +31,6 @@ void strip(const winograd_strip_f32& s) {
   constexpr size_t W = V::width;
   V acc[T][A];
   QUERN_UNROLL for (int t = 0; t < T; ++t) QUERN_UNROLL for (int j = 0; j < A; ++j) acc[t][j] = V::zero();
-  if (!s.out.stream) claim(s.out.c, s.pixels < T * M ? s.pixels : T * M, s.out.ldc);
   const float* w = s.weights;
   const size_t tile = s.tile, matrix = s.matrix;
   for (size_t r = 0; r < s.lines; ++r)
