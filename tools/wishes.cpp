@@ -64,6 +64,9 @@ quern_cpu this_cpu() {
 }
 
 wishes::wishes(wish_options given) : options(std::move(given)), cpu(this_cpu()), wish() {
+  // What is known of this CPU says nothing of another, so that the answer is the same on every machine.
+  if (!options.isa.empty() || !options.l1.empty() || !options.l2.empty() || !options.l3.empty())
+    cpu.model = cpu.vector_bits = 0, cpu.cores = options.threads;
   if (!options.isa.empty()) cpu.isa = parse_isa(options.isa);
   if (!options.l1.empty()) cpu.l1_bytes = parse_bytes("--l1", options.l1);
   if (!options.l2.empty()) cpu.l2_bytes = parse_bytes("--l2", options.l2);
