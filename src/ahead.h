@@ -16,10 +16,8 @@ inline bool mostly_slowly(const geometry& g, const machine& m) {
   return comes_slowly(g, m) && operand_bytes(g, 0).all() > 1.25 * double(m.l2);
 }
 
-// Whether L3 is no better than memory: then a copy's rate says all, writing included.
-inline bool slow_l3(const machine& m) { return m.l3_rate < m.l2_rate / 2; }
-
-// Cycles of an image in and an output out from there.
+// Cycles of an image in and an output out from there, where L3 is no better than memory: a copy's rate says all,
+// writing included.
 inline double slow_copy_cycles(const geometry& g, const machine& m) {
   const operand_bytes o(g, 0);
   const double l2 = double(m.l2), lost = std::clamp((o.all() - l2) / (l2 / 2), 0.0, 1.0);

@@ -167,7 +167,10 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(g.n) * double(b.word[pixel_blocks]) : 1;
-  return overlapped(row, m, b, o.cycles(m, o.weights * passes + o.image, b.word[written] == streamed_writes));
+  // Lines of planes lie in as many pages as a tile has channels: from a slow L3 each is waited for.
+  const bool scattered_lines = !(b.word[flags] & channels_across) && o.all() > double(m.l2) && slow_l3(m);
+  const double reads = o.weights * passes + o.image + (scattered_lines ? 0.5 * o.output : 0);
+  return overlapped(row, m, b, o.cycles(m, reads, b.word[written] == streamed_writes));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {

@@ -120,7 +120,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // Transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
   const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
   const double passing = passes * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);
-  const bool hold_up = m.l3_rate * m.cycle_ns < 16;
+  const bool hold_up = slow_l3(m);
   const double alone = (hold_up ? 0.85 : 0.7) * passing;  // read, not copied
   const double weights = hold_up ? std::hypot(alone, b.cycles) - b.cycles : std::max(0.1 * alone, alone - b.cycles);
   // Transformed tiles that L2 does not keep are written and read line by line, each in another page.

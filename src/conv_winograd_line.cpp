@@ -92,12 +92,13 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const double out_lines = double(g.n * g.out[0] * g.out[1]), tiles = row.mr / row.tile;
   b.word[written] = writes_of(g, m);
   // A term of a point takes a load and half a cycle a tile; back again, half a cycle an operation and one a store.
-  // Weights and transformed pixels come from L2 where L1 has no room for both, mostly while others are multiplied.
+  // Weights and transformed pixels come from L2 where L1 has no room for both, or a part of them where it nearly has,
+  // mostly while others are multiplied.
   const double points = double(s.lines * s.a), terms = points * double(s.terms);
   const double touched = 4 * (terms * row.nr + points * double(row.mr * s.stride * s.pixel * s.planes));
-  const double multiply = terms * (tiles + 0.5) / 2, refill = touched / (m.l2_rate * m.cycle_ns);
-  const double strip =
-      multiply + double(row.mr) * 3.3 + (touched > 0.75 * double(m.l1) ? std::max(0.0, refill - 0.6 * multiply) : 0);
+  const double misses = std::clamp(touched / (0.75 * double(m.l1)) - 1, 0.0, 1.0);
+  const double multiply = terms * (tiles + 0.5) / 2, refill = misses * touched / (m.l2_rate * m.cycle_ns);
+  const double strip = multiply + double(row.mr) * 3.3 + std::max(0.0, refill - 0.6 * multiply);
   const double line = double(s.planes * s.matrix) / row.vector * 3.0 * double(s.a);
   b.cycles =
       pace(row, m) * out_lines *

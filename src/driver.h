@@ -174,12 +174,15 @@ struct operand_bytes {
 // where no next layer would find them.
 enum writes : int64_t { plain_writes, claimed_writes, streamed_writes };
 
-// A core that cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle) asks for nothing:
-// claims take the places of stores, which leave one behind the other as fast (3 to 14 % of layers).
+// Whether a core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle; Zen 4: 46).
+inline bool slow_l3(const machine& on) { return on.l3_rate * on.cycle_ns < 16; }
+
+// Of a slow L3 nothing is asked: claims take the places of stores, which leave one behind the other as fast (3 to
+// 14 % of layers).
 inline writes writes_of(const geometry& g, const machine& on) {
   const operand_bytes o(g, 0);
   if (o.output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6))) return streamed_writes;
-  return o.all() > double(on.l2) && on.l3_rate * on.cycle_ns >= 16 ? claimed_writes : plain_writes;
+  return o.all() > double(on.l2) && !slow_l3(on) ? claimed_writes : plain_writes;
 }
 
 // The same of a tile; unfinished sums are read again, and go past nothing.
