@@ -168,7 +168,7 @@ class race {
   }
 
   double measured(const trial& t, int runs) {
-    tuned_.launches += static_cast<uint64_t>(runs + Stand::untimed_runs);
+    tuned_.launches += static_cast<uint64_t>(runs + Stand::untimed_runs(t));
     const double ns = stand_.time(t, runs);
     over_ |= stand_.status() != QUERN_OK;
     return ns;
@@ -176,7 +176,7 @@ class race {
 
   // Time of `runs` runs, each.  0 when the budget has no room for them.
   double time(const trial& t, int runs, double expected_ns) {
-    const int all = runs + Stand::untimed_runs;
+    const int all = runs + Stand::untimed_runs(t);
     if (now_ns() + expected_ns * all > deadline_ ||
         (budget_.launches && tuned_.launches + static_cast<uint64_t>(all) > budget_.launches)) {
       over_ = true;

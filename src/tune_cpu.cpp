@@ -90,7 +90,7 @@ void cpu_stand::launch(const trial& t) {
 }
 
 double cpu_stand::time(const trial& t, int runs) {
-  for (int i = 0; i < untimed_runs; ++i) launch(t);
+  for (int i = untimed_runs(t); i > 0; --i) launch(t);
   const double begin = now_ns();
   for (int i = 0; i < runs; ++i) launch(t);
   return std::max(now_ns() - begin, 1.0) / runs;

@@ -13,15 +13,16 @@ namespace {
 
 constexpr double shortest_sample = 50e-6;  // seconds
 constexpr int fewest_rounds = 5, most_rounds = 1000;
-constexpr int untimed_runs = 2;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// After runs that are not timed: what others left in the caches is not this one's merit or fault.  One is too few:
-// weights that come from memory may enter L3 when L2 evicts them for the second time (1.9 and 1.5 times as long as the
-// third, Granite Rapids).
+// Weights that L2 does not keep come from memory first, and an L3 takes them in little by little: the fifth run is at
+// full speed, the first takes twice as long (Granite Rapids, 37 MB).
+int untimed_runs(const ready& r) { return r.plan().packed_bytes > uint64_t{1} << 20 ? 5 : 1; }
+
+// After runs that are not timed: what others left in the caches is not this one's merit or fault.
 double sample(const ready& r, const operands& data, int runs) {
-  for (int i = 0; i < untimed_runs; ++i) r.run(data);
+  for (int i = untimed_runs(r); i > 0; --i) r.run(data);
   const double begin = now();
   for (int i = 0; i < runs; ++i) r.run(data);
   return (now() - begin) / runs;
@@ -107,7 +108,7 @@ std::vector<timing> time_together(const std::vector<ready>& all, const std::vect
       if (fastest[i] > slowest && !stays[i]) continue;
       samples[i].push_back(sample(all[i], data, runs[i]));
       fastest[i] = std::min(fastest[i], samples[i].back());
-      longest = std::max(longest, fastest[i] * (runs[i] + untimed_runs));
+      longest = std::max(longest, fastest[i] * (runs[i] + untimed_runs(all[i])));
     }
     rounds = std::clamp(static_cast<int>(budget_ms * 1e-3 / longest), fewest_rounds, most_rounds);
   }
