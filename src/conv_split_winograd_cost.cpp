@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Blocks and cost of conv_split_winograd.cpp.
-
 #include "conv_split_winograd.h"
-#include "driver.h"
 #include "split_winograd.h"
+#include "winograd_blocks.h"
 
 namespace quern::split_winograd_driver {
 namespace {
@@ -21,13 +20,7 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
                             double(t.points()) * double(steps.halves());
     return pieces * products * split_driver::product_cycles(rows) + std::ceil(pieces / 2) * double(steps.count()) * 250;
   };
-  double group = 0;
-  for (const bool y : {false, true})
-    for (const bool x : {false, true}) {
-      const auto share = [&](int i, bool out) { return out ? 1 - 1 / double(std::max<int64_t>(t.count[i], 1)) : 1; };
-      const int64_t points = (y ? t.ay - t.few[0] : t.few[0]) * (x ? t.ax - t.few[1] : t.few[1]);
-      if (points) group += double(points) * multiply(tiles * share(0, y) * share(1, x));
-    }
+  double group = winograd_driver::over_points(t, tiles, multiply);
   // A vector through the transforms, and a line for each of its parts; where channels are not densest, buffers.
   const double in = 12 + (source_run(g, row) ? 0 : 2.4), out = 4 + (destination_run(p, g, row) ? 0 : 2), call = 60;
   const double sources = double(t.all_parts()) * double(b.word[blocks]);
@@ -57,24 +50,9 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   const double room = std::min(l3_share(m), double(b.packed_bytes));
   const int64_t most = resident ? std::clamp<int64_t>((l2 * 3 / 4 - int64_t(b.packed_bytes)) / one_tile, 12, 32)
                                 : std::clamp(int64_t(room) / one_tile, hides, 4 * hides);
-  int64_t parts_of_all = std::max<int64_t>(1, up(t.tiles, most)), split = 1;
-  b.word[tile_groups] = parts_of_all, b.word[blocks] = 1;
-  b.cycles = compute_cycles(p, t, row, b);
-  b.workers = useful_workers(m, b.cycles, threads);
-  if (b.workers > 1 && parts_of_all * g.groups < 2 * b.workers) {
-    // Smaller groups while each worker has two that fill a register tile, else every worker has a share of the weights.
-    if (t.tiles * g.groups >= 2 * b.workers * tile)
-      parts_of_all = up(2 * b.workers, g.groups);
-    else
-      split = std::min(std::max<int64_t>(steps.count(), 1), up(b.workers, parts_of_all * g.groups));
-  } else if (g.groups == 1) {
-    parts_of_all = up(parts_of_all, b.workers) * b.workers;
-  }
-  b.word[tile_groups] = std::clamp<int64_t>(parts_of_all, 1, std::max<int64_t>(t.tiles, 1));
-  b.word[block_panels] = std::max<int64_t>(1, up(steps.count(), split));
-  b.word[blocks] = std::max<int64_t>(1, up(steps.count(), b.word[block_panels]));
-  if (b.workers > 1) b.cycles = compute_cycles(p, t, row, b);
-  const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
+  const int64_t group_tiles =
+      winograd_driver::share_out(b, t, m, threads, std::max<int64_t>(1, up(t.tiles, most)), tile, steps.count(), panel,
+                                 [&] { return compute_cycles(p, t, row, b); });
   b.workspace_bytes =
       uint64_t(group_sizes(t, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points()));
   return b;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Blocks and cost of conv_winograd.cpp.
-#include "driver.h"
-#include "winograd_tiling.h"
+#include "winograd_blocks.h"
 
 namespace quern::winograd_driver {
 namespace {
@@ -35,14 +34,7 @@ double compute_cycles(const quern_problem& p, const tiling& t, const kernel& row
     };
     return row_tiles * (double(panels) * panel(row.nr) + (tail ? panel(double(tail)) : 0));
   };
-  // Of the last tiles of an axis some leave points out.
-  double group = 0;
-  for (const bool y : {false, true})
-    for (const bool x : {false, true}) {
-      const auto share = [&](int i, bool out) { return out ? 1 - 1 / double(std::max<int64_t>(t.count[i], 1)) : 1; };
-      const int64_t points = (y ? t.ay - t.few[0] : t.few[0]) * (x ? t.ax - t.few[1] : t.few[1]);
-      if (points) group += double(points) * multiply(tiles * share(0, y) * share(1, x));
-    }
+  double group = over_points(t, tiles, multiply);
   // Stores bound that, so narrow vectors win nothing; and a call waits for the first lines of its tile.
   const double down = t.upright ? 0.6 : 0;  // through planes, where each pixel is in a line of its own
   const double in = (0.18 + (source_run(g, row) ? 0 : 0.15 + down)) * row.vector,
@@ -81,26 +73,9 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                           : resident && b.word[image_ahead] ? least
                                                             : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
-  int64_t parts = t.tiles <= room / one_tile ? 1 : std::max<int64_t>(1, up(t.tiles, most)), split = 1;
-  b.word[tile_groups] = parts, b.word[blocks] = 1;
-  b.cycles = compute_cycles(p, t, row, m, b);
-  b.workers = useful_workers(m, b.cycles, threads);
-  if (b.workers > 1 && parts * g.groups < 2 * b.workers) {
-    // Smaller groups while each worker has two that fill the tile, else every worker has a share of the weights.
-    if (t.tiles * g.groups >= 2 * b.workers * least)
-      parts = up(2 * b.workers, g.groups);
-    else
-      split = std::min(std::max<int64_t>(panels.count(), 1), up(b.workers, parts * g.groups));
-  } else if (g.groups == 1) {
-    parts = up(parts, b.workers) * b.workers;
-  }
-  b.word[tile_groups] = std::clamp<int64_t>(parts, 1, std::max<int64_t>(t.tiles, 1));
-  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), split));
-  // Blocks begin where those of a blocked layout do.
-  while (b.word[block_panels] * row.nr % 16 != 0) ++b.word[block_panels];
-  b.word[blocks] = std::max<int64_t>(1, up(panels.count(), b.word[block_panels]));
-  if (b.workers > 1) b.cycles = compute_cycles(p, t, row, m, b);
-  const int64_t group_tiles = cut(t.tiles, up(std::max<int64_t>(t.tiles, 1), b.word[tile_groups])).rows(0);
+  const int64_t group_tiles =
+      share_out(b, t, m, threads, t.tiles <= room / one_tile ? 1 : std::max<int64_t>(1, up(t.tiles, most)), least,
+                panels.count(), row.nr, [&] { return compute_cycles(p, t, row, m, b); });
   b.workspace_bytes =
       sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
   return b;
