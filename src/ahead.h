@@ -24,11 +24,15 @@ inline double slow_copy_cycles(const geometry& g, const machine& m) {
   return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
 }
 
-// What the first of so many calls is to fetch of the floats from `at` on, which begins with `vectors` of outputs; the
-// others follow, count * 16 floats on.
+// What the first of so many calls is to fetch of the floats from `at` on, which begins with `vectors` of outputs;
+// next_share has the others.
 inline lines_ahead share_of(const float* at, int64_t floats, int64_t calls, int64_t vectors) {
   const int64_t lines = up(std::max<int64_t>(floats, 0), 16 * calls);
   return {at, size_t(lines), size_t(up(lines, vectors))};
+}
+
+inline void next_share(lines_ahead (&ahead)[2]) {
+  for (lines_ahead& a : ahead) a.at += a.count * 16;
 }
 
 }  // namespace quern

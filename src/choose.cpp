@@ -11,7 +11,6 @@
 #include <new>
 
 #include "candidate.h"
-#include "cuda_device.h"
 #include "problem.h"
 #include "problem_text.h"
 #include "registry.h"

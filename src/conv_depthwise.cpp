@@ -153,7 +153,7 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
     call.origin += width * step * call.x.src;
     call.out.c += width * call.out.ldc;
     if (call.out.residual) call.out.residual += width * call.out.ldr;
-    for (lines_ahead& a : call.ahead) a.at += a.count * 16;
+    next_share(call.ahead);
   }
 }
 

@@ -141,7 +141,7 @@ void run(const job& j, const execution& e) {
             call.residual_half = second ? g.residual_channel(channel + half) - residual : half;
           }
           j.row.grouped(call);
-          for (lines_ahead& a : call.ahead) a.at += a.count * 16;
+          next_share(call.ahead);
         }
       }
     }

@@ -15,15 +15,19 @@
 namespace quern {
 namespace {
 
+bool is_word(const char* word, const char* name, size_t length) {
+  return strlen(word) == length && memcmp(word, name, length) == 0;
+}
+
 bool is_algorithm(const char* name, size_t length) {
   for (size_t i = 0; i < algorithm_count(); ++i)
-    if (strlen(algorithm_at(i).name) == length && memcmp(algorithm_at(i).name, name, length) == 0) return true;
+    if (is_word(algorithm_at(i).name, name, length)) return true;
   return false;
 }
 
 bool is_kernel(const char* name, size_t length) {
   for (size_t i = 0; i < kernel_count(); ++i)
-    if (strlen(kernel_at(i).name) == length && memcmp(kernel_at(i).name, name, length) == 0) return true;
+    if (is_word(kernel_at(i).name, name, length)) return true;
   return false;
 }
 
@@ -37,10 +41,6 @@ bool names(const char* list, Visit visit) {
     list += length;
   }
   return true;
-}
-
-bool is_word(const char* word, const char* name, size_t length) {
-  return strlen(word) == length && memcmp(word, name, length) == 0;
 }
 
 // What candidates can be allowed or denied by, beside their names.
