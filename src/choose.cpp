@@ -22,26 +22,41 @@ namespace {
 
 enum class order { of_table, wide_first };  // files of a backend stand in the table by their instruction sets
 
-// Calls visit(row, backend) for every row that the algorithm drives for the operator on this machine.
-template <class Visit>
-void for_each_row(const algorithm& a, const machine& m, quern_op op, order files_in, Visit visit) {
-  if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) return;
-  size_t files;
-  const kernel_file* const file = kernel_files(files);
-  for (size_t i = 0; i < files; ++i) {
-    const kernel_file& f = file[files_in == order::wide_first ? files - 1 - i : i];
-    if (f.list->rows->kind != a.drives) continue;  // a file is of one kind
-    for (size_t k = 0; k < f.list->count; ++k)
-      if (serves(f.list->rows[k], a, op)) visit(f.list->rows[k], f.backend);
+// The files of each kind, found in one pass for all algorithms: chains through the table, 0 at their ends.
+class files_of {
+ public:
+  explicit files_of(order in) : file_(kernel_files(files_)) {
+    uint8_t last[kinds] = {};
+    for (size_t i = 0; i < files_; ++i) {
+      const size_t at = in == order::wide_first ? files_ - i : i + 1, kind = size_t(file_[at - 1].list->rows->kind);
+      (last[kind] ? next_[last[kind]] : first_[kind]) = uint8_t(at);
+      last[kind] = uint8_t(at), next_[at] = 0;
+    }
   }
-}
+  // Calls visit(row, backend) for every row that the algorithm drives for the operator on this machine.
+  template <class Visit>
+  void for_each_row(const algorithm& a, const machine& m, quern_op op, Visit visit) const {
+    if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) return;
+    for (size_t at = first_[size_t(a.drives)]; at; at = next_[at]) {
+      const kernel_file& f = file_[at - 1];
+      for (size_t k = 0; k < f.list->count; ++k)
+        if (serves(f.list->rows[k], a, op)) visit(f.list->rows[k], f.backend);
+    }
+  }
+
+ private:
+  size_t files_;
+  const kernel_file* file_;
+  uint8_t first_[kinds] = {}, next_[most_files + 1];
+};
 
 // Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table order.
 template <class Visit>
 void for_each_pair(const machine& m, quern_op op, Visit visit) {
+  const files_of files(order::of_table);
   for (size_t i = 0; i < algorithm_count(); ++i) {
     const algorithm& a = algorithm_at(i);
-    for_each_row(a, m, op, order::of_table, [&](const kernel& row, quern_backend backend) { visit(a, row, backend); });
+    files.for_each_row(a, m, op, [&](const kernel& row, quern_backend backend) { visit(a, row, backend); });
   }
 }
 
@@ -270,15 +285,16 @@ quern_status choose(full_problem& p, const resolved_wish& w, option& best, quern
   const looked_up table(p, w);
   const tuned_row* const tuned = table.row();
   option o;
-  // Those of which it is known what they take at least come after the others, plain sums last, and in each turn first
-  // what is likely to be fast: forms of many outputs, wide vectors.  Where something faster has been found, they are
-  // not asked.  Nor are other rows, where one says what all would.
+  const files_of files(order::wide_first);
+  // First the kernels of their own, then transforms, plain products last, and in each turn first what is likely to be
+  // fast: forms of many outputs, wide vectors.  Where something is known to be faster than a row can be, the row is not
+  // asked.  Nor are other rows, where one says what all would.
   for (const int turn : {0, 1, 2})
     for (size_t i = algorithm_count(); i-- > 0;) {
       const algorithm& a = algorithm_at(i);
-      if (turn != (!a.least_cycles ? 0 : a.transforms ? 1 : 2)) continue;
+      if (turn != (a.drives != kind::gemm_f32 ? 0 : a.transforms ? 1 : 2)) continue;
       bool refused = false;
-      for_each_row(a, w.machine, p.op, order::wide_first, [&](const kernel& row, quern_backend backend) {
+      files.for_each_row(a, w.machine, p.op, [&](const kernel& row, quern_backend backend) {
         if (refused) return;
         if (a.least_cycles && best.algorithm && !tuned && w.verbose <= 1 &&
             a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))

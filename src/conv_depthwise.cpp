@@ -234,5 +234,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_depthwise, .about = "one filter a channel, pixels and channels in registers; NHWC and blocks",
                 .drives = kind::depthwise_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound, .pack = pack,
-                .run = run)
+                .choose_blocks = choose_blocks, .predict = predict, .least_cycles = least_by_pixels,
+                .error_bound = chain_bound, .pack = pack, .run = run)

@@ -186,5 +186,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_depthwise_planar, .about = "one filter a channel, pixels across the vector; NCHW and small blocks",
                 .drives = kind::depthwise_planar_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = chain_bound, .pack = pack,
-                .run = run)
+                .choose_blocks = choose_blocks, .predict = predict, .least_cycles = least_by_pixels,
+                .error_bound = chain_bound, .pack = pack, .run = run)

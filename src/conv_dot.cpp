@@ -222,4 +222,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_dot, .about = "few outputs: channels across the vector, NHWC and blocks of 16",
                 .drives = kind::dot_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_BATCH, .refuses_alike = true, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict, .error_bound = error_bound, .pack = pack, .run = run)
+                .predict = predict, .least_cycles = least_by_pixels, .error_bound = error_bound, .pack = pack,
+                .run = run)

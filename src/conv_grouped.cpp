@@ -90,7 +90,8 @@ double taps_along(const geometry& g, int i) {
   double taps = 0;
   for (int64_t f = 0; f < some; ++f) {
     const axis_parts parts(g.axis_of(i, f));
-    for (int j = 0; j < parts.count; ++j) taps += parts.part[j].parts * double(parts.part[j].outputs) * parts.part[j].taps;
+    for (int j = 0; j < parts.count; ++j)
+      taps += parts.part[j].parts * double(parts.part[j].outputs) * parts.part[j].taps;
   }
   return taps * double(phases) / double(some);
 }
@@ -275,4 +276,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_grouped, .about = "few channels a group, NHWC and blocked, pixels and groups in registers",
                 .drives = kind::grouped_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict_one_pass, .error_bound = chain_bound, .pack = pack, .run = run)
+                .predict = predict_one_pass, .least_cycles = least_by_pixels, .error_bound = chain_bound, .pack = pack,
+                .run = run)

@@ -200,4 +200,5 @@ void run(const job& j, const execution& e) {
 QUERN_ALGORITHM(conv_grouped_planes, .about = "few channels a group, NCHW, pixels of planes in registers",
                 .drives = kind::grouped_planes_f32, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict_one_pass, .error_bound = chain_bound, .pack = pack, .run = run)
+                .predict = predict_one_pass, .least_cycles = least_by_pixels, .error_bound = chain_bound, .pack = pack,
+                .run = run)

@@ -80,9 +80,7 @@ phase_extent extent_of(const geometry& g) {
 
 namespace im2col_driver {
 
-refusal refuse(const full_problem& p, const kernel&) {
-  return geometry_of(p).refuse_phases();
-}
+refusal refuse(const full_problem& p, const kernel&) { return geometry_of(p).refuse_phases(); }
 
 static double compute_cycles(const geometry& g, const kernel& row, const machine& on, const blocking& b) {
   const phase_extent x = extent_of(g);

@@ -438,6 +438,7 @@ enum class kind : uint8_t {
   walk,
   group
 };
+constexpr size_t kinds = size_t(kind::group) + 1;
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.
 enum class index_scheme : uint8_t { increments, division, table };

@@ -27,6 +27,8 @@ constexpr kernel_file files[] = {
 #undef QUERN_FILE
 };
 
+static_assert(sizeof files / sizeof files[0] <= most_files);
+
 constexpr const algorithm* algorithms_[] = {
 #define QUERN_ALGORITHM_FILE(stem) &algorithms::stem,
 #include "algorithms.inc"

@@ -13,6 +13,7 @@ struct kernel_file {
   quern_backend backend;
 };
 const kernel_file* kernel_files(size_t& count);
+constexpr size_t most_files = 127;
 
 size_t kernel_count();
 const kernel& kernel_at(size_t index);
