@@ -17,7 +17,9 @@ int run_kernels();
 
 struct explain_options {
   std::vector<std::string> words;  // of one layer
-  bool json = false, all = false;
+  std::string file;                // of tuning, to choose by
+  std::string device = "cpu";      // or "cuda"
+  bool json = false, all = false, front = false;
   wish_options wishes;
 };
 int run_explain(const explain_options&);

@@ -2,14 +2,19 @@
 //
 // quern explain: every candidate of one layer, and why.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
+#include "gpu.h"
 #include "lines.h"
 #include "stop.h"
 #include "table.h"
+#include "tuning_file.h"
 
 namespace tools {
 namespace {
@@ -50,18 +55,21 @@ void print_table(const std::vector<quern_candidate>& all, bool every, bool layou
            {"algorithm", false},
            {"kernel", false},
            {"predicted", true},
+           {"measured", true},
            {"floor %", true},
            {"threads", true},
            {"workspace", true},
            {"packed", true},
            {"accuracy", false},
+           {"bound", true},
            {"why", false}});
   std::vector<refusal_line> refused;
   for (const quern_candidate& c : all) {
     if (c.verdict == QUERN_CHOSEN || c.verdict == QUERN_USABLE) {
-      t.add({verdict_text(c.verdict), c.algorithm, c.kernel, time_text(c.predicted_ns), text("%.0f", c.floor_percent),
-             text("%u", c.threads), bytes_text(c.workspace_bytes), bytes_text(c.packed_bytes),
-             accuracy_text(c.accuracy), (layouts ? layouts_text(c.src_layout, c.dst_layout) + ", " : "") + why(c)});
+      t.add({verdict_text(c.verdict), c.algorithm, c.kernel, time_text(c.predicted_ns), time_text(c.measured_ns),
+             text("%.0f", c.floor_percent), text("%u", c.threads), bytes_text(c.workspace_bytes),
+             bytes_text(c.packed_bytes), accuracy_text(c.accuracy), text("%.0e", c.error_bound),
+             (layouts ? layouts_text(c.src_layout, c.dst_layout) + ", " : "") + why(c)});
       continue;
     }
     const std::string sentence = why(c);
@@ -75,8 +83,8 @@ void print_table(const std::vector<quern_candidate>& all, bool every, bool layou
   }
   for (const refusal_line& l : refused)
     t.add({verdict_text(l.first->verdict), l.first->algorithm,
-           l.kernels == 1 ? l.first->kernel : text("%d kernels", l.kernels), "-", "-", "-", "-", "-",
-           accuracy_text(l.first->accuracy), l.why});
+           l.kernels == 1 ? l.first->kernel : text("%d kernels", l.kernels), "-", "-", "-", "-", "-", "-",
+           accuracy_text(l.first->accuracy), "-", l.why});
   t.print(stdout);
 }
 
@@ -113,25 +121,39 @@ nlohmann::ordered_json row(const quern_candidate& c) {
 
 int run_explain(const explain_options& options) {
   const layer l = read_layer(options.words);
-  const wishes w(options.wishes);
-  const std::vector<quern_candidate> all = candidates(l.problem, w.wish);
+  wishes w(options.wishes);
+  const std::unique_ptr<gpu> there = gpu_of(options.device);
+  std::optional<tuning_file> file;
+  if (!options.file.empty()) {
+    if (!std::ifstream(options.file)) throw stop{bad_input, "--file: " + options.file + ": " + std::strerror(errno)};
+    file.emplace(options.file, true);
+    quern_host_tuning_attach(file->get(), &w.wish);
+  }
+  const std::vector<quern_candidate> all =
+      candidates(l.problem, w.wish, there ? there->device() : nullptr, options.front ? quern_front : quern_candidates);
   const bool solved = !all.empty() && all[0].verdict == QUERN_CHOSEN;
   if (options.json) {
     nlohmann::ordered_json j;
     j["layer"] = l.name;
     j["problem"] = problem_text(l.problem);
     j["version"] = version_text(quern_version());
-    j["cpu"] = {{"isa", isa_text(w.cpu.isa)}, {"l1_bytes", w.cpu.l1_bytes},       {"l2_bytes", w.cpu.l2_bytes},
-                {"l3_bytes", w.cpu.l3_bytes}, {"vector_bits", w.cpu.vector_bits}, {"cores", w.cpu.cores}};
+    if (there)
+      j["gpu"] = there->name();
+    else
+      j["cpu"] = {{"isa", isa_text(w.cpu.isa)}, {"l1_bytes", w.cpu.l1_bytes},       {"l2_bytes", w.cpu.l2_bytes},
+                  {"l3_bytes", w.cpu.l3_bytes}, {"vector_bits", w.cpu.vector_bits}, {"cores", w.cpu.cores}};
     j["threads"] = w.wish.threads;
     j["candidates"] = nlohmann::ordered_json::array();
     for (const quern_candidate& c : all) j["candidates"].push_back(row(c));
     std::printf("%s\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else {
     std::printf("%s\n", problem_text(l.problem).c_str());
-    std::printf("for %s, L1 %s, L2 %s, L3 %s, threads %u\n\n", isa_text(w.cpu.isa).c_str(),
-                bytes_text(w.cpu.l1_bytes).c_str(), bytes_text(w.cpu.l2_bytes).c_str(),
-                bytes_text(w.cpu.l3_bytes).c_str(), w.wish.threads);
+    if (there)
+      std::printf("for %s\n\n", there->name().c_str());
+    else
+      std::printf("for %s, L1 %s, L2 %s, L3 %s, threads %u\n\n", isa_text(w.cpu.isa).c_str(),
+                  bytes_text(w.cpu.l1_bytes).c_str(), bytes_text(w.cpu.l2_bytes).c_str(),
+                  bytes_text(w.cpu.l3_bytes).c_str(), w.wish.threads);
     print_table(all, options.all, l.problem.src.layout == QUERN_ANY || l.problem.dst.layout == QUERN_ANY);
   }
   if (solved) return 0;

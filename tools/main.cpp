@@ -52,6 +52,9 @@ int run(int argc, char** argv) {
       ->required();
   explain_app->add_flag("--json", explain.json, "as JSON");
   explain_app->add_flag("--all", explain.all, "a row for every refused kernel");
+  explain_app->add_flag("--front", explain.front, "only those that nothing beats in both time and workspace");
+  explain_app->add_option("--file", explain.file, "a table of quern tune's, whose times count before predictions");
+  add_device(explain_app, explain.device);
   add_wishes(explain_app, explain.wishes, true);
 
   bench_options bench;

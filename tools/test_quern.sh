@@ -66,6 +66,11 @@ expect 0 explain ic64ih28oc64kh3ph1 --isa avx512 --json
 out_has '"verdict": "chosen"'
 out_has '"isa": "avx2 avx512"'
 out_has '"kernel": "gemm_f32_[0-9x]*_avx512"'
+expect 0 explain nhwc ic64ih28oc64kh3ph1 --front
+out_has '^chosen '
+out_has '^usable .*  *-  *[0-9.]* [KM]iB  *f32 '
+out_lacks '^refused'
+expect 2 explain ic64ih28oc64kh3ph1 --device gpu
 expect 1 explain ic64ih28oc64kh3ph1 --isa ref
 err_has 'no kernel solves'
 expect 0 explain ic64ih28oc64kh3ph1 --isa ref --algorithm reference
@@ -216,6 +221,12 @@ cmp -s table before || complain 'the table was changed'
 expect 0 tune 'nhwc ic16ih9oc16kh1' --file table --level fast --read-only
 out_has '^1 layers, 1 measured now'
 cmp -s table before || complain 'a read-only table was changed'
+expect 0 explain nhwc ic16ih9oc16kh3ph1 bias act=relu --file table
+out_has '^chosen .*chosen: the lowest measured time'
+expect 0 explain nhwc ic16ih9oc16kh3ph1 bias act=relu --file table --json
+out_has '"measured_by": "tuning"'
+expect 2 explain nhwc ic16ih9oc16kh3ph1 --file absent
+err_has 'absent: No such file'
 expect 0 tune 'nhwc ic16ih9oc16kh1' --level normal --ms 100 --launches 20
 expect 0 tune 'nhwc ic16ih9oc16kh1' --level none
 out_has ' 0 measured now'

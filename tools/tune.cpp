@@ -16,32 +16,12 @@
 #include "measure.h"
 #include "stop.h"
 #include "table.h"
+#include "tuning_file.h"
 
 namespace tools {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
-
-// The rows that were found, in memory and, with a file, on disk.
-class tuning_file {
- public:
-  tuning_file(const std::string& name, bool read_only) : table_(nullptr, quern_host_tuning_close) {
-    quern_host_tuning* opened = nullptr;
-    quern_error error = {};
-    need(quern_host_tuning_open(&opened, name.empty() ? nullptr : name.c_str(), read_only ? QUERN_HOST_READ_ONLY : 0,
-                                &error),
-         error, "--file");
-    table_.reset(opened);
-  }
-  quern_host_tuning* get() const { return table_.get(); }
-  void save() const {
-    quern_error error = {};
-    need(quern_host_tuning_save(table_.get(), &error), error, "--file");
-  }
-
- private:
-  std::unique_ptr<quern_host_tuning, void (*)(quern_host_tuning*)> table_;
-};
 
 // quern_host_tune on a GPU: memory there for the length of the call, the row into the same file.
 quern_status tune_there(const gpu& there, quern_host_tuning* file, const quern_problem& p, quern_wish wish,
@@ -114,7 +94,7 @@ int run_tune(const tune_options& options) {
   for (const job& j : jobs) name = std::max(name, std::min<size_t>(j.from.name.size(), 48));
   table results({{"layer", false, name},
                  {"layout", false, 6},
-                 {"algorithm", false, 21},
+                 {"algorithm", false, 24},
                  {"kernel", false, 40},
                  {"time", true, 8},
                  {"untuned", true, 8},

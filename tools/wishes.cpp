@@ -85,13 +85,14 @@ wishes::wishes(wish_options given) : options(std::move(given)), cpu(this_cpu()),
   }
 }
 
-std::vector<quern_candidate> candidates(const quern_problem& problem, const quern_wish& wish) {
+std::vector<quern_candidate> candidates(const quern_problem& problem, const quern_wish& wish,
+                                        const quern_device* device, decltype(&quern_candidates) query) {
   quern_error error = {};
   size_t count = 0;
-  need(quern_candidates(nullptr, &problem, &wish, nullptr, 0, &count, &error), error, "the choice");
+  need(query(device, &problem, &wish, nullptr, 0, &count, &error), error, "the choice");
   std::vector<quern_candidate> all(count + 1);
   all[0].size = sizeof(quern_candidate);
-  need(quern_candidates(nullptr, &problem, &wish, all.data(), all.size(), &count, &error), error, "the choice");
+  need(query(device, &problem, &wish, all.data(), all.size(), &count, &error), error, "the choice");
   all.resize(count);
   return all;
 }

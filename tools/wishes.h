@@ -37,8 +37,10 @@ std::string isa_text(uint64_t isa);
 
 quern_cpu this_cpu();
 
-// All candidates for a complete problem, in the library's order.  Throws when the wish makes no sense.
-std::vector<quern_candidate> candidates(const quern_problem&, const quern_wish&);
+// All candidates for a complete problem on this device, NULL: a CPU, or as `query` the front alone; in the library's
+// order.  Throws when the wish makes no sense.
+std::vector<quern_candidate> candidates(const quern_problem&, const quern_wish&, const quern_device* = nullptr,
+                                        decltype(&quern_candidates) query = quern_candidates);
 
 // QUERN_TUNE_* of its name.
 int32_t parse_level(const std::string& name);
