@@ -1,27 +1,35 @@
 // SPDX-License-Identifier: MIT
 //
-// What asking costs: the best plan of each layer of core.txt, and all its candidates, in NCHW and NHWC, by prediction.
+// What asking costs: the best plan of each layer of core.txt, by prediction and from a table of tuning that has all of
+// them, and all its candidates, in NCHW and NHWC.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "jobs.h"
 #include "stop.h"
+#include "tuning_file.h"
 
 namespace {
 
-void best(benchmark::State& state, const quern_problem& problem) {
+void plan(benchmark::State& state, const quern_problem& problem, const quern_wish* wish) {
   quern_plan plan = {};
   quern_error error = {};
   for (auto _ : state) {
-    if (quern_plan_make(&plan, nullptr, &problem, nullptr, &error)) return state.SkipWithError(error.text);
+    if (quern_plan_make(&plan, nullptr, &problem, wish, &error)) return state.SkipWithError(error.text);
     benchmark::DoNotOptimize(plan);
   }
 }
 
-void all(benchmark::State& state, const quern_problem& problem) {
+void best(benchmark::State& state, const quern_problem& problem, const quern_wish&) { plan(state, problem, nullptr); }
+void tuned(benchmark::State& state, const quern_problem& problem, const quern_wish& wish) {
+  plan(state, problem, &wish);
+}
+
+void all(benchmark::State& state, const quern_problem& problem, const quern_wish&) {
   quern_error error = {};
   size_t count = 0;
   quern_candidate size = {};
@@ -38,16 +46,28 @@ void all(benchmark::State& state, const quern_problem& problem) {
 
 struct question {
   const char* name;
-  void (*ask)(benchmark::State&, const quern_problem&);
+  void (*ask)(benchmark::State&, const quern_problem&, const quern_wish& with_table);
 };
-constexpr question questions[] = {{"best", best}, {"all", all}};
+constexpr question questions[] = {{"best", best}, {"tuned", tuned}, {"all", all}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::vector<tools::job> jobs;
+  std::optional<tools::tuning_file> table;
+  quern_wish wish = {};
+  wish.size = sizeof wish;
   try {
     jobs = tools::jobs_of({.layers = {QUERN_LAYERS}, .layouts = {"nchw", "nhwc"}});
+    table.emplace("", false);
+    quern_budget budget = {};
+    budget.size = sizeof budget;
+    budget.level = QUERN_TUNE_FAST;
+    quern_error error = {};
+    for (const tools::job& j : jobs)
+      tools::need(quern_host_tune(nullptr, table->get(), &j.problem, &wish, &budget, nullptr, &error), error,
+                  j.from.name);
+    quern_host_tuning_attach(table->get(), &wish);
   } catch (const tools::stop& s) {
     std::fprintf(stderr, "%s\n", s.text.c_str());
     return 1;
@@ -55,8 +75,9 @@ int main(int argc, char** argv) {
   for (const tools::job& j : jobs) {
     const std::string name = j.from.name + "/" + tools::layout_text(j.problem);
     for (const question& q : questions) {
-      benchmark::RegisterBenchmark((std::string(q.name) + "/" + name).c_str(), [&j, &q](benchmark::State& state) {
-        q.ask(state, j.problem);
+      benchmark::RegisterBenchmark((std::string(q.name) + "/" + name).c_str(), [&j, &q,
+                                                                                &wish](benchmark::State& state) {
+        q.ask(state, j.problem, wish);
       })->Unit(benchmark::kMicrosecond);
     }
   }

@@ -20,46 +20,6 @@
 namespace quern {
 namespace {
 
-enum class order { of_table, wide_first };  // files of a backend stand in the table by their instruction sets
-
-// The files of each kind, found in one pass for all algorithms: chains through the table, 0 at their ends.
-class files_of {
- public:
-  explicit files_of(order in) : file_(kernel_files(files_)) {
-    uint8_t last[kinds] = {};
-    for (size_t i = 0; i < files_; ++i) {
-      const size_t at = in == order::wide_first ? files_ - i : i + 1, kind = size_t(file_[at - 1].list->rows->kind);
-      (last[kind] ? next_[last[kind]] : first_[kind]) = uint8_t(at);
-      last[kind] = uint8_t(at), next_[at] = 0;
-    }
-  }
-  // Calls visit(row, backend) for every row that the algorithm drives for the operator on this machine.
-  template <class Visit>
-  void for_each_row(const algorithm& a, const machine& m, quern_op op, Visit visit) const {
-    if (is_gpu(m) != (a.launch != nullptr) || !solves(a, op)) return;
-    for (size_t at = first_[size_t(a.drives)]; at; at = next_[at]) {
-      const kernel_file& f = file_[at - 1];
-      for (size_t k = 0; k < f.list->count; ++k)
-        if (serves(f.list->rows[k], a, op)) visit(f.list->rows[k], f.backend);
-    }
-  }
-
- private:
-  size_t files_;
-  const kernel_file* file_;
-  uint8_t first_[kinds] = {}, next_[most_files + 1];
-};
-
-// Calls visit(algorithm, row, backend) for every pair that belongs to the operator on this machine, in table order.
-template <class Visit>
-void for_each_pair(const machine& m, quern_op op, Visit visit) {
-  const files_of files(order::of_table);
-  for (size_t i = 0; i < algorithm_count(); ++i) {
-    const algorithm& a = algorithm_at(i);
-    files.for_each_row(a, m, op, [&](const kernel& row, quern_backend backend) { visit(a, row, backend); });
-  }
-}
-
 uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX; }
 
 bool exceeds(const blocking& b, uint64_t limit) { return b.workspace_bytes > limit / b.workers; }
@@ -236,6 +196,7 @@ struct looked_up {
   looked_up(const quern_problem&, const resolved_wish&) {}
   const tuned_row* row() const { return nullptr; }
 };
+void take_measured(const full_problem&, const files_of_kind&, const resolved_wish&, const tuned_row&, option&) {}
 #else
 // What the wish's table has for a problem.
 class looked_up {
@@ -247,7 +208,54 @@ class looked_up {
   tuned_row row_;
   bool found_;
 };
+
+// The first of those measured that is usable still.
+void take_measured(const full_problem& p, const files_of_kind& files, const resolved_wish& w, const tuned_row& tuned,
+                   option& best) {
+  option o;
+  for (int i = 0; i < tuned.count && !best.algorithm; ++i)
+    for (size_t k = 0; k < algorithm_count(); ++k) {
+      const algorithm& a = algorithm_at(k);
+      if (!is_of(tuned.candidate[i], a)) continue;
+      files.for_each_row(a, is_gpu(w.machine), p.op, [&](const kernel& row, quern_backend backend) {
+        if (best.algorithm || !is_of(tuned.candidate[i], row)) return;
+        evaluate(p, a, row, backend, w, &tuned, o);
+        if (o.verdict == QUERN_USABLE && o.measured_ns > 0) best = o;
+      });
+    }
+}
 #endif
+
+// First the kernels of their own, then transforms, plain products last, and in each turn first what is likely to be
+// fast: forms of many outputs, wide vectors.  Where something is known to be faster than a row can be, the row is not
+// asked.  Nor are other rows, where one says what all would.  `line`: the problem, for the log of who is refused.
+void take_best(const full_problem& p, const files_of_kind& files, const resolved_wish& w, const tuned_row* tuned,
+               const char* line, option& best) {
+  option o;
+  for (const int turn : {0, 1, 2})
+    for (size_t i = algorithm_count(); i-- > 0;) {
+      const algorithm& a = algorithm_at(i);
+      if (turn != (a.drives != kind::gemm_f32 ? 0 : a.transforms ? 1 : 2)) continue;
+      bool refused = false;
+      files.for_each_row(a, is_gpu(w.machine), p.op, [&](const kernel& row, quern_backend backend) {
+        if (refused) return;
+        if (a.least_cycles && best.algorithm && !tuned && w.verbose <= 1 &&
+            a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
+          return;
+        in_best_layouts(p, a, row, backend, w, tuned, o);
+        if (o.verdict == QUERN_USABLE) {
+          // Of equals the first of the table, as in a query for all: those of no work take no time.
+          if (!best.algorithm || better(o, best) || (!better(best, o) && stands_before(o, best))) best = o;
+        } else if (w.verbose > 1) {
+          char why[200];
+          explain(candidate_of(p, work(p), o, w), why, sizeof why);
+          say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
+        } else {
+          refused = refuses_all(a, o.why);
+        }
+      });
+    }
+}
 
 // Why no option of the problem is usable, asked of all of them once more: a query that finds one does not pay for it.
 quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_error* error) {
@@ -255,7 +263,7 @@ quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_er
   refusal_tally tally;
   int refused = 0, furthest = -1, own = 0;  // own: of this type, that need not be asked for by name
   const algorithm* to_ask_for = nullptr;
-  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+  for_each_pair(is_gpu(w.machine), p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     in_best_layouts(p, a, row, backend, w, nullptr, o);
     ++refused, own += !a.on_request && (!row.type || row.type == p.src.type);
     if (a.on_request && o.why.reason == QUERN_REASON_WISH) to_ask_for = &a;
@@ -283,35 +291,9 @@ quern_status choose(full_problem& p, const resolved_wish& w, option& best, quern
   char line[640] = "";
   if (w.verbose > 0) quern_problem_print(&p, line, sizeof line, nullptr, nullptr);
   const looked_up table(p, w);
-  const tuned_row* const tuned = table.row();
-  option o;
-  const files_of files(order::wide_first);
-  // First the kernels of their own, then transforms, plain products last, and in each turn first what is likely to be
-  // fast: forms of many outputs, wide vectors.  Where something is known to be faster than a row can be, the row is not
-  // asked.  Nor are other rows, where one says what all would.
-  for (const int turn : {0, 1, 2})
-    for (size_t i = algorithm_count(); i-- > 0;) {
-      const algorithm& a = algorithm_at(i);
-      if (turn != (a.drives != kind::gemm_f32 ? 0 : a.transforms ? 1 : 2)) continue;
-      bool refused = false;
-      files.for_each_row(a, w.machine, p.op, [&](const kernel& row, quern_backend backend) {
-        if (refused) return;
-        if (a.least_cycles && best.algorithm && !tuned && w.verbose <= 1 &&
-            a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
-          return;
-        in_best_layouts(p, a, row, backend, w, tuned, o);
-        if (o.verdict == QUERN_USABLE) {
-          // Of equals the first of the table, as in a query for all: those of no work take no time.
-          if (!best.algorithm || better(o, best) || (!better(best, o) && stands_before(o, best))) best = o;
-        } else if (w.verbose > 1) {
-          char why[200];
-          explain(candidate_of(p, work(p), o, w), why, sizeof why);
-          say(w, "quern: refused: %s: %s %s: %s", line, a.name, row.name, why);
-        } else {
-          refused = refuses_all(a, o.why);
-        }
-      });
-    }
+  const files_of_kind files(files_of_kind::wide_first);
+  if (table.row() && w.verbose <= 1) take_measured(p, files, w, *table.row(), best);
+  if (!best.algorithm) take_best(p, files, w, table.row(), line, best);
   if (!best.algorithm) return none_usable(p, w, error);
   if (has_any(p)) {
     lay_out(p.src, best.src_layout), lay_out(p.dst, best.dst_layout), lay_out(p.residual, best.dst_layout);
@@ -346,7 +328,7 @@ size_t usable_options(const quern_problem& p, const resolved_wish& w, option* ou
   const full_problem full(p);
   size_t kept = 0;
   option o;
-  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+  for_each_pair(is_gpu(w.machine), p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     evaluate(full, a, row, backend, w, nullptr, o);
     if (o.verdict != QUERN_USABLE) return;
     size_t place = kept;
@@ -385,7 +367,7 @@ extern "C" quern_status quern_candidates(const quern_device* device, const quern
   size_t found = 0, kept = 0;
   size_t end_of[QUERN_UNAVAILABLE + 1] = {};  // of the candidates up to each verdict
   option o;
-  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+  for_each_pair(is_gpu(w.machine), p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     ++found;
     if (!capacity) return;
     in_best_layouts(full, a, row, backend, w, tuned, o);
@@ -435,7 +417,7 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
   option front[most];
   size_t kept = 0;
   option o;
-  for_each_pair(w.machine, p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
+  for_each_pair(is_gpu(w.machine), p.op, [&](const algorithm& a, const kernel& row, quern_backend backend) {
     in_best_layouts(full, a, row, backend, w, tuned, o);
     if (o.verdict != QUERN_USABLE) return;
     size_t place = 0;

@@ -405,6 +405,7 @@ struct dot_f32 {
 
 // A set of operators.
 struct op_set {
+  static constexpr int most = 64;
   uint64_t bits;
   template <class... Op>
   constexpr op_set(Op... op) : bits((uint64_t{0} | ... | (uint64_t{1} << op))) {}

@@ -96,8 +96,4 @@ const algorithm& algorithm_at(size_t index) { return *algorithms_[index]; }
 
 bool solves(const algorithm& a, quern_op op) { return a.op.bits == 0 || a.op.has(op); }
 
-bool pairs(const algorithm& a, const kernel& row, quern_op op) {
-  return row.kind == a.drives && solves(a, op) && serves(row, a, op);
-}
-
 }  // namespace quern

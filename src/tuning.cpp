@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "blob.h"
 #include "error.h"
@@ -19,7 +20,7 @@ namespace quern {
 namespace {
 
 // Raised when drivers or kernels become faster or slower than what was measured says.
-constexpr unsigned revision = 1;
+constexpr unsigned revision = 2;
 
 constexpr size_t key_digits = 16, row_prefix = 2 * (key_digits + 1);
 constexpr uint64_t longest_ns = 3'600'000'000'000;  // an hour
@@ -39,19 +40,17 @@ struct text {
   }
 };
 
-// The names of all pairs that could be measured: with another set, other candidates would have been.
-uint64_t build_of(quern_op op) {
+// The names of all pairs that could be measured: with another set, other candidates would have been.  Kept from query
+// to query; 0: not known yet.
+uint64_t build_of(quern_op op, bool gpu) {
+  static std::atomic<uint64_t> kept[op_set::most][2];
+  if (const uint64_t known = kept[op][gpu].load(std::memory_order_relaxed)) return known;
   uint64_t all = revision;
-  for (size_t i = 0; i < algorithm_count(); ++i) {
-    const algorithm& a = algorithm_at(i);
-    if (a.on_request || !solves(a, op)) continue;
-    all = hash(a.name, strlen(a.name), all);
-    size_t files;
-    const kernel_file* const file = kernel_files(files);
-    for (size_t f = 0; f < files; ++f)
-      for (size_t k = 0; k < file[f].list->count; ++k)
-        if (const kernel& row = file[f].list->rows[k]; pairs(a, row, op)) all = hash(row.name, strlen(row.name), all);
-  }
+  for_each_pair(gpu, op, [&](const algorithm& a, const kernel& row, quern_backend) {
+    if (a.on_request) return;
+    for (const char* name : {a.name, row.name}) all = hash(name, strlen(name), all);
+  });
+  kept[op][gpu].store(all, std::memory_order_relaxed);
   return all;
 }
 
@@ -332,7 +331,7 @@ size_t tuning_key(const quern_problem& p, const resolved_wish& w, bool demands, 
   else
     t.add(" model=%" PRIx64 " l1=%" PRIu64 " l2=%" PRIu64 " l3=%" PRIu64 " threads=%u", m.model, m.l1, m.l2, m.l3,
           std::max(1u, w.wish.threads));
-  t.add(" build=%" PRIx64, build_of(p.op));
+  t.add(" build=%" PRIx64, build_of(p.op, is_gpu(m)));
   if (demands) t.add(" demands=%" PRIx64, demands_of(w.wish));
   return t.fits ? t.length : 0;
 }
@@ -380,14 +379,16 @@ bool find_tuned(const quern_problem& p, const resolved_wish& w, tuned_row& out) 
   return false;
 }
 
+bool is_of(const tuned_candidate& c, const algorithm& a) {
+  return strlen(a.name) == c.algorithm_length && memcmp(c.algorithm, a.name, c.algorithm_length) == 0;
+}
+bool is_of(const tuned_candidate& c, const kernel& k) {
+  return strlen(k.name) == c.kernel_length && memcmp(c.kernel, k.name, c.kernel_length) == 0;
+}
+
 const tuned_candidate* find_candidate(const tuned_row& row, const algorithm& a, const kernel& k) {
-  const size_t algorithm_length = strlen(a.name), kernel_length = strlen(k.name);
-  for (int i = 0; i < row.count; ++i) {
-    const tuned_candidate& c = row.candidate[i];
-    if (c.algorithm_length == algorithm_length && c.kernel_length == kernel_length &&
-        memcmp(c.algorithm, a.name, algorithm_length) == 0 && memcmp(c.kernel, k.name, kernel_length) == 0)
-      return &c;
-  }
+  for (int i = 0; i < row.count; ++i)
+    if (is_of(row.candidate[i], a) && is_of(row.candidate[i], k)) return &row.candidate[i];
   return nullptr;
 }
 

@@ -48,6 +48,10 @@ bool find_tuned(const quern_problem&, const resolved_wish&, tuned_row& out);
 // ... for this very key.
 bool find_tuned(const void* table, size_t bytes, const char* key, size_t key_length, tuned_row& out);
 
+// Whether a candidate is of the algorithm, with the kernel.
+bool is_of(const tuned_candidate&, const algorithm&);
+bool is_of(const tuned_candidate&, const kernel&);
+
 // The candidate in a row, NULL: not measured.
 const tuned_candidate* find_candidate(const tuned_row&, const algorithm&, const kernel&);
 

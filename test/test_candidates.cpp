@@ -38,10 +38,14 @@ TEST(Candidates, EveryPairOnceChosenFirst) {
         wish.cpu = &cpu;
         const auto all = candidates(p, wish);
         std::set<std::string> names, registered;
-        for (size_t a = 0; a < algorithm_count(); ++a)
-          for (size_t k = 0; k < kernel_count(); ++k)
-            if (pairs(algorithm_at(a), kernel_at(k), p.op) && !kernel_at(k).image)  // a GPU's are not asked for
-              registered.insert(std::string(algorithm_at(a).name) + " " + kernel_at(k).name);
+        for (size_t i = 0; i < algorithm_count(); ++i)
+          for (size_t k = 0; k < kernel_count(); ++k) {
+            const algorithm& a = algorithm_at(i);
+            const kernel& row = kernel_at(k);
+            if (row.image) continue;  // a GPU's are not asked for
+            if (row.kind == a.drives && solves(a, p.op) && serves(row, a, p.op))
+              registered.insert(std::string(a.name) + " " + row.name);
+          }
         for (size_t i = 0; i < all.size(); ++i) {
           const quern_candidate& c = all[i];
           EXPECT_TRUE(names.insert(std::string(c.algorithm) + " " + c.kernel).second) << "twice";
