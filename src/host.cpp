@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "host_error.h"
+#include "error.h"
 #include "quota.h"
 
 // ThreadSanitizer does not see how pthreadpool, which is not built with it, hands work over and back.
@@ -35,6 +35,8 @@ struct quern_host {
 };
 
 namespace {
+
+using quern::fail;
 
 struct loop {
   const quern_host* host;

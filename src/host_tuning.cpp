@@ -13,7 +13,8 @@
 
 #include <new>
 
-#include "host_error.h"
+#include "error.h"
+#include "versioned.h"
 
 struct quern_host_tuning {
   char* path;
@@ -24,6 +25,8 @@ struct quern_host_tuning {
 };
 
 namespace {
+
+using quern::fail;
 
 constexpr off_t longest_file = off_t{1} << 30;
 
@@ -57,7 +60,7 @@ quern_status fail_memory(quern_error* error, size_t wanted) {
 
 // The whole file; none is as good as an empty one.
 quern_status read_file(const char* path, bytes& out, quern_error* error) {
-  const descriptor file(open(path, O_RDONLY | O_CLOEXEC));
+  const descriptor file(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // who opens a pipe waits for its other end
   if (file.fd < 0) return errno == ENOENT ? QUERN_OK : fail_file(error, path, "opened");
   struct stat status;
   if (fstat(file.fd, &status) != 0) return fail_file(error, path, "read");
@@ -106,21 +109,28 @@ bool write_all(int fd, const char* p, size_t length) {
   return true;
 }
 
-// Into a file beside it, which then takes its place.
+// A new file of this name and some number.  Not mkstemp's, which is for its owner alone: to know what any file's mode
+// would be the process has to change its mask.
+int open_beside(char* name, size_t room, const char* path) {
+  for (unsigned i = 0; i < 1000; ++i) {
+    snprintf(name, room, "%s.%u.%u", path, unsigned(getpid()), i);
+    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+  return -1;
+}
+
+// Into a file beside it, which then takes its place, with its mode.
 quern_status replace_file(const char* path, const bytes& table, quern_error* error) {
-  const size_t length = strlen(path);
+  const size_t room = strlen(path) + 32;
   bytes beside;
-  beside.p = static_cast<char*>(malloc(length + 8));
-  if (!beside.p) return fail_memory(error, length);
-  memcpy(beside.p, path, length), memcpy(beside.p + length, ".XXXXXX", 8);
-  const descriptor file(mkostemp(beside.p, O_CLOEXEC));
+  beside.p = static_cast<char*>(malloc(room));
+  if (!beside.p) return fail_memory(error, room);
+  const descriptor file(open_beside(beside.p, room, path));
   if (file.fd < 0) return fail_file(error, path, "written");
-  // As any new file, or as the old one was: mkstemp's is for its owner alone.
   struct stat old;
-  const mode_t mask = umask(0);
-  umask(mask);
-  const mode_t mode = stat(path, &old) == 0 ? old.st_mode & 0777 : 0666 & ~mask;
-  if (write_all(file.fd, table.p, table.length) && fchmod(file.fd, mode) == 0 && fsync(file.fd) == 0 &&
+  if (write_all(file.fd, table.p, table.length) &&
+      (stat(path, &old) != 0 || fchmod(file.fd, old.st_mode & 0777) == 0) && fsync(file.fd) == 0 &&
       rename(beside.p, path) == 0)
     return QUERN_OK;
   const quern_status s = fail_file(error, path, "written");
@@ -144,21 +154,6 @@ struct folder_lock : descriptor {
     while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR) continue;
   }
 };
-
-// The caller's struct, which may be of an older or newer header.
-template <class T>
-quern_status copy(const T* given, T& out, const char* name, quern_error* error) {
-  out = {};
-  const size_t known = given->size < sizeof out ? given->size : sizeof out;
-  const char* const bytes_of = reinterpret_cast<const char*>(given);
-  for (size_t i = sizeof out; i < given->size && i < 4096; ++i)
-    if (bytes_of[i])
-      return fail(error, QUERN_MISMATCH, name, given->size, sizeof out,
-                  "%s.size is %u, but this library knows %zu bytes", name, given->size, sizeof out);
-  memcpy(static_cast<void*>(&out), given, known);
-  if (given->size > sizeof out) out.size = sizeof out;
-  return QUERN_OK;
-}
 
 struct row_taker {
   quern_host_tuning* tuning;
@@ -191,8 +186,10 @@ quern_status quern_host_tuning_open(quern_host_tuning** out, const char* path, u
   bytes file, table;
   if (path)
     if (const quern_status s = read_file(path, file, error)) return s;
-  if (merged(file.p, file.length, nullptr, 0, table, error) != QUERN_OK)
-    return fail(error, QUERN_MISMATCH, "path", 0, 0, "%.200s is no tuning table, or one of another version", path);
+  const quern_status read = merged(file.p, file.length, nullptr, 0, table, error);
+  if (read == QUERN_MISMATCH && path)
+    return fail(error, read, "path", 0, 0, "%.200s is no tuning table, or one of another version", path);
+  if (read) return read;
   char* const name = path ? strdup(path) : nullptr;
   void* const memory = malloc(sizeof(quern_host_tuning));
   if ((path && !name) || !memory) {
@@ -243,12 +240,10 @@ quern_status quern_host_tune(quern_host* host, quern_host_tuning* tuning, const 
                              quern_error* error) noexcept {
   quern_wish wish = {};
   quern_budget budget = {};
+  wish.size = sizeof wish;
   if (!given_budget) return fail(error, QUERN_INVALID, "budget", 0, 0, "budget is NULL, must point to a quern_budget");
-  if (given)
-    if (const quern_status s = copy(given, wish, "wish", error)) return s;
-  if (const quern_status s = copy(given_budget, budget, "budget", error)) return s;
-  if (!given || (given->size >= alignof(quern_wish) && given->size < sizeof wish)) wish.size = sizeof wish;
-  if (budget.size >= alignof(quern_budget) && budget.size < sizeof budget) budget.size = sizeof budget;
+  if (const quern_status s = quern::take(given, wish, "wish", error)) return s;
+  if (const quern_status s = quern::take(given_budget, budget, "budget", error)) return s;
   if (wish.threads == 0) wish.threads = quern_host_threads(host);
   if (tuning) quern_host_tuning_attach(tuning, &wish);
   const quern_budget original = budget;

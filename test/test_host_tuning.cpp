@@ -243,6 +243,10 @@ TEST_F(HostTuning, WhatIsNoTableStaysAsItIs) {
   EXPECT_EQ(quern_host_tuning_open(&none, folder.c_str(), 0, &error), QUERN_FILE);
   EXPECT_EQ(error.value, EISDIR);
   EXPECT_EQ(quern_host_tuning_open(&none, (path + "/below").c_str(), 0, &error), QUERN_FILE);
+  const std::string pipe = folder + "/pipe";  // nobody will ever write to it
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(quern_host_tuning_open(&none, pipe.c_str(), 0, &error), QUERN_FILE);
+  EXPECT_EQ(error.value, EINVAL);
   EXPECT_EQ(quern_host_tuning_open(&none, "", 0, &error), QUERN_INVALID);
   EXPECT_EQ(quern_host_tuning_open(&none, path.c_str(), 2, &error), QUERN_INVALID);
   EXPECT_EQ(quern_host_tuning_open(nullptr, path.c_str(), 0, &error), QUERN_INVALID);
@@ -312,6 +316,35 @@ TEST_F(HostTuning, SecondProcessMeasuresNothing) {
   const std::string before = contents();
   process(false);
   EXPECT_EQ(contents(), before);
+}
+
+TEST_F(HostTuning, StructsOfOtherVersions) {
+  quern_problem p = conv(QUERN_NHWC, 8, 8, 8, 8);
+  ASSERT_EQ(quern_problem_complete(&p, &p, nullptr), QUERN_OK);
+  quern_error error = {};
+  const auto tune = [&](const void* wish, const void* budget) {
+    return quern_host_tune(nullptr, nullptr, &p, static_cast<const quern_wish*>(wish),
+                           static_cast<const quern_budget*>(budget), nullptr, &error);
+  };
+  quern_budget budget = {};
+  budget.size = sizeof budget;
+  quern_wish wish = {};
+  wish.size = sizeof wish - 3;  // ends inside of a field
+  EXPECT_EQ(tune(&wish, &budget), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "wish.size");
+  struct alignas(8) newer {
+    quern_wish wish;
+    char tail[8192];
+  };
+  const auto longer = std::make_unique<newer>();
+  longer->wish.size = sizeof(newer);
+  EXPECT_EQ(tune(longer.get(), &budget), QUERN_OK) << error.text;
+  longer->tail[8000] = 1;  // a field that this library does not know
+  EXPECT_EQ(tune(longer.get(), &budget), QUERN_MISMATCH);
+  EXPECT_STREQ(error.field, "wish.size");
+  budget.size = 2;
+  EXPECT_EQ(tune(nullptr, &budget), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "budget.size");
 }
 
 TEST_F(HostTuning, TunesWithThePool) {
