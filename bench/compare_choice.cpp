@@ -76,8 +76,7 @@ arm naive(const std::shared_ptr<task>& t) {
                   for (int64_t x = 0; x < q.filter[2]; ++x)
                     for (int64_t i = 0; i < q.out[1]; ++i, row += q.out[2]) {
                       const int64_t y = i * q.stride[1] + r * q.dilation[1] - q.pad[1];
-                      const float* const line =
-                          static_cast<const float*>(t->data().src_origin) + (group * q.c + c) * q.src[1] + y * q.src[3];
+                      const float* const line = t->data().src.floats() + (group * q.c + c) * q.src[1] + y * q.src[3];
                       for (int64_t j = 0; j < q.out[2]; ++j) {
                         const int64_t at = j * q.stride[2] + x * q.dilation[2] - q.pad[2];
                         const bool inside = y >= 0 && y < q.in[1] && at >= 0 && at < q.in[2];
@@ -85,9 +84,8 @@ arm naive(const std::shared_ptr<task>& t) {
                       }
                     }
               quern_error error = {};
-              const float* const weights =
-                  static_cast<const float*>(t->data().weights_origin) + group * q.weights_group;
-              float* const dst = t->data().dst_origin + group * q.k * q.dst[1];
+              const float* const weights = t->data().weights.floats() + group * q.weights_group;
+              float* const dst = t->data().dst.floats() + group * q.k * q.dst[1];
               tools::need(
                   quern_sgemm(q.k, pixels, k, 1, weights, k, 1, matrix, pixels, 1, 0, dst, pixels, 1, &s->exec, &error),
                   error, "naive");

@@ -41,7 +41,7 @@ struct plain {
   quern::phase ph = quern::phase_of(g, 0);
   int64_t pixels = ph.outputs(), k = ph.taps() * g.c;
 
-  const float* image() const { return static_cast<const float*>(of->data().src_origin); }
+  const float* image() const { return of->data().src.floats(); }
   quern::im2col matrix() const { return {g, ph, row, image(), 0}; }
 };
 
@@ -69,7 +69,7 @@ arm whole_matrix(const std::shared_ptr<task>& t, const std::string& kernel) {
   s->workspace = tools::buffer(s->plan.workspace_bytes);
   s->exec.size = sizeof s->exec;
   s->exec.workspace = s->workspace.get(), s->exec.workspace_bytes = s->plan.workspace_bytes;
-  tools::need(quern_pack(&s->plan, t->data().weights_origin, s->packed.get(), s->plan.packed_bytes, nullptr, &error),
+  tools::need(quern_pack(&s->plan, t->data().weights.get(), s->packed.get(), s->plan.packed_bytes, nullptr, &error),
               error, "gemm");
   return {"whole matrix", bytes + s->plan.workspace_bytes,
           [s] {
@@ -101,7 +101,7 @@ arm packed_panels(const std::shared_ptr<task>& t, const std::string& kernel, boo
   const auto s = std::make_shared<state>(state{p, tools::buffer(static_cast<uint64_t>(rows.size()) * sizeof(float)),
                                                tools::buffer(bytes), tools::buffer(fused ? 0 : bytes), kc, width,
                                                quern::epilogue_of(t->problem(), t->data().args(nullptr))});
-  quern::pack_rows(rows, 0, p.g.k, static_cast<const float*>(t->data().weights_origin), s->weights.floats());
+  quern::pack_rows(rows, 0, p.g.k, t->data().weights.floats(), s->weights.floats());
   const auto run = [s, fused] {
     const plain& q = s->p;
     const quern::kernel& row = q.row;
@@ -131,7 +131,7 @@ arm packed_panels(const std::shared_ptr<task>& t, const std::string& kernel, boo
             call.a = s->weights.floats() + tiles.begin(i) * stride + k0, call.lda = size_t(stride);
             call.b = panel(first), call.ldb = size_t(row.nr);
             call.accumulate = k0 > 0;
-            call.out.c = q.of->data().dst_origin + tiles.begin(i) * q.g.dst[1] + first;
+            call.out.c = q.of->data().dst.floats() + tiles.begin(i) * q.g.dst[1] + first;
             call.out.ldc = size_t(q.g.dst[1]);
             call.out.epilogue = ks.end == q.k ? &s->epilogue : nullptr;
             call.out.channels_are_rows = true, call.out.channel = size_t(tiles.begin(i));

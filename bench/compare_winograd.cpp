@@ -65,7 +65,7 @@ class whole_image {
   uint64_t workspace_bytes() const { return bytes(g_.c) + bytes(g_.k) + plan_.workspace_bytes; }
 
   void run() const {
-    const float* src = static_cast<const float*>(task_->data().src_origin);
+    const float* src = task_->data().src.floats();
     quern::winograd_input_f32 in = {};
     in.n = size_t(g_.c), in.src = src, in.matrix = size_t(tiling_.tiles * g_.c);
     in.row = g_.src[3], in.column = g_.src[4];
@@ -98,7 +98,7 @@ class whole_image {
       const int64_t y = at.output(tiling_, 0, form_.m), x = at.output(tiling_, 1, form_.m);
       out.rows = size_t(driver::outputs(tiling_.y, y, 1, form_.m));
       out.columns = size_t(driver::outputs(tiling_.x, x, 1, form_.m));
-      out.m = m_.floats() + i * g_.k, out.out.c = task_->data().dst_origin + y * g_.dst[3] + x * g_.dst[4];
+      out.m = m_.floats() + i * g_.k, out.out.c = task_->data().dst.floats() + y * g_.dst[3] + x * g_.dst[4];
       transforms_->winograd_output[1](out);
     }
   }
@@ -109,7 +109,7 @@ class whole_image {
   }
 
   void pack() {
-    const float* weights = static_cast<const float*>(task_->data().weights_origin);
+    const float* weights = task_->data().weights.floats();
     tools::buffer u(uint64_t(g_.c * g_.k) * sizeof(float));
     for (int64_t point = 0; point < tiling_.points(); ++point) {
       for (int64_t c = 0; c < g_.c; ++c)

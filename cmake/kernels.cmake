@@ -62,12 +62,14 @@ foreach(row IN LISTS QUERN_ISA_TABLE)
 endforeach()
 quern_known(QUERN_ISAS "ISA" "${quern_known_isas}")
 
-# Looks in the folder `src`, writes kernels.inc and algorithms.inc into `folder`, sets QUERN_KERNEL_SOURCES
-# and QUERN_CUDA_IMAGES, the files of machine code that they embed.
+# Looks in the folder `src`, writes kernels.inc and algorithms.inc into `folder`, sets QUERN_KERNEL_SOURCES,
+# of those QUERN_VECTOR_SOURCES, which are compiled for an ISA, and QUERN_CUDA_IMAGES, the files of machine code
+# that they embed.
 # Algorithms of operators that aren't wanted are left out of the table, and then by the linker, not out of
 # the build: others may drive theirs with parts of them.
 function(quern_find_kernels src folder)
   set(sources "")
+  set(vectors "")
   set(units "")
   set(images "")
   set(table "")
@@ -109,6 +111,7 @@ function(quern_find_kernels src folder)
         set(flags_of_${unit} ${flags})
       else()
         set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS "${flags}")
+        list(APPEND vectors "${file}")
       endif()
     else()
       string(REGEX REPLACE "_.*" "" op "${stem}")
@@ -143,6 +146,7 @@ function(quern_find_kernels src folder)
     list(APPEND sources ${drivers})
   endif()
   set(QUERN_KERNEL_SOURCES "${sources}" PARENT_SCOPE)
+  set(QUERN_VECTOR_SOURCES "${vectors}" PARENT_SCOPE)
   set(table "")
   foreach(file IN LISTS files)
     get_filename_component(stem "${file}" NAME_WE)

@@ -16,14 +16,6 @@ inline bool mostly_slowly(const geometry& g, const machine& m) {
   return comes_slowly(g, m) && operand_bytes(g, 0).all() > 1.25 * double(m.l2);
 }
 
-// Cycles of an image in and an output out from there, where L3 is no better than memory: a copy's rate says all,
-// writing included.
-inline double slow_copy_cycles(const geometry& g, const machine& m) {
-  const operand_bytes o(g, 0);
-  const double l2 = double(m.l2), lost = std::clamp((o.all() - l2) / (l2 / 2), 0.0, 1.0);
-  return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
-}
-
 // What the first of so many calls is to fetch of the floats from `at` on, which begins with `vectors` of outputs;
 // next_share has the others.
 inline lines_ahead share_of(const float* at, int64_t floats, int64_t calls, int64_t vectors) {

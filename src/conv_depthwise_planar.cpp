@@ -7,8 +7,8 @@
 //     for class of lines
 //       for output plane
 //         row.depthwise_planar                                     block by block, each over all lines of the band
-#include "ahead.h"
 #include "depthwise_classes.h"
+#include "driver.h"
 #include "weights.h"
 
 namespace quern {

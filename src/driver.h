@@ -180,6 +180,14 @@ enum writes : int64_t { plain_writes, claimed_writes, streamed_writes };
 // Whether a core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle; Zen 4: 46).
 inline bool slow_l3(const machine& on) { return on.l3_rate * on.cycle_ns < 16; }
 
+// Cycles of an image in and an output out where L3 is no better than memory: a copy's rate says all, writing
+// included.
+inline double slow_copy_cycles(const geometry& g, const machine& m) {
+  const operand_bytes o(g, 0);
+  const double l2 = double(m.l2), lost = std::clamp((o.all() - l2) / (l2 / 2), 0.0, 1.0);
+  return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
+}
+
 // Of a slow L3 nothing is asked: claims take the places of stores, which leave one behind the other as fast (3 to
 // 14 % of layers).
 inline writes writes_of(const geometry& g, const machine& on) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Calls without plan, pack and run: for code that computes something once.  Only these allocate.
+// Calls without plan, pack and run: for code that computes something once.
 #include <stdlib.h>
 #include <string.h>
 

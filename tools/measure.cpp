@@ -67,11 +67,11 @@ ready::ready(const quern_problem& problem, quern_wish wish, const quern_candidat
   packs_ = plan_.packed_bytes != 0;
   if (!packs_) return;
   packed_ = buffer(plan_.packed_bytes);
-  need(quern_pack(&plan_, data.weights_origin, packed_.get(), plan_.packed_bytes, &exec_, &error), error, what);
+  need(quern_pack(&plan_, data.weights.get(), packed_.get(), plan_.packed_bytes, &exec_, &error), error, what);
 }
 
 void ready::run(const operands& data) const {
-  const quern_args args = data.args(packs_ ? packed_.get() : data.weights_origin);
+  const quern_args args = data.args(packs_ ? packed_.get() : data.weights.get());
   quern_error error = {};
   const quern_status status = quern_run(&plan_, &args, &exec_, &error);
   if (status != QUERN_OK) throw stop{failed, std::string(plan_.algorithm) + " " + plan_.kernel + ": " + error.text};

@@ -28,28 +28,16 @@ int64_t block_of(quern_layout layout) {
   return layout == QUERN_NC4HW4 ? 4 : layout == QUERN_NC8HW8 ? 8 : layout == QUERN_NC16HW16 ? 16 : 1;
 }
 
-// Elements between the lowest and the highest one, and how far element 0 is above the lowest.
-struct extent {
-  uint64_t elements = 0, origin = 0;
-};
-
-extent extent_of(const quern_tensor& t) {
-  extent e;
+uint64_t tensor_bytes(const quern_tensor& t) {
   for (int64_t size : t.size) {
-    if (size == 0) return e;
+    if (size == 0) return 0;
   }
   // Whole blocks of channels: no more than some floats too many.
   const int64_t block = block_of(t.layout);
-  e.elements = static_cast<uint64_t>(block);
-  for (int i = 0; i < 5; ++i) {
-    const int64_t reach = (i == 1 ? (t.size[1] - 1) / block : t.size[i] - 1) * t.stride[i];
-    e.elements += static_cast<uint64_t>(std::abs(reach));
-    if (reach < 0) e.origin += static_cast<uint64_t>(-reach);
-  }
-  return e;
+  int64_t elements = block;
+  for (int i = 0; i < 5; ++i) elements += (i == 1 ? (t.size[1] - 1) / block : t.size[i] - 1) * t.stride[i];
+  return static_cast<uint64_t>(elements) * sizeof(float);
 }
-
-uint64_t tensor_bytes(const quern_tensor& t) { return extent_of(t).elements * sizeof(float); }
 
 // Length of the sum behind one output.
 double terms(const quern_problem& p) {
@@ -144,19 +132,15 @@ operands::operands(const quern_problem& p, values kind, uint64_t seed)
   fill(bias, 1, 0);
   fill(slope, 0.25f, 0.25f);
   std::memset(dst.get(), 0xff, dst.bytes());  // NaN: what is not written shows
-  src_origin = src.floats() + extent_of(p.src).origin;
-  weights_origin = weights.floats() + extent_of(p.weights).origin;
-  residual_origin = p.epilogue.residual ? residual.floats() + extent_of(p.residual).origin : nullptr;
-  dst_origin = dst.floats() + extent_of(p.dst).origin;
 }
 
 quern_args operands::args(const void* weights_or_packed) const {
   quern_args args = {};
   args.size = sizeof args;
-  args.src = src_origin;
+  args.src = src.get();
   args.weights = weights_or_packed;
-  args.dst = dst_origin;
-  args.residual = residual_origin;
+  args.dst = dst.get();
+  args.residual = residual.bytes() ? residual.get() : nullptr;
   args.scale = scale.get();
   args.bias = bias.get();
   args.slope = slope.get();
@@ -171,10 +155,9 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
   // A part lies in one group: that group's input channels are all that it sees.
   const int64_t group = all ? 0 : first / group_channels(p);
   const int64_t inputs = gemm ? 1 : reorder ? count : all ? p.src.size[1] : p.src.size[1] / p.groups;
-  const std::vector<double> src =
-      gather(data.src_origin, p.src, 1, reorder ? first : group * inputs, inputs, magnitude);
+  const std::vector<double> src = gather(data.src.get(), p.src, 1, reorder ? first : group * inputs, inputs, magnitude);
   quern_tensor weights_tensor = p.weights;
-  const void* weights_origin = data.weights_origin;
+  const void* weights_origin = data.weights.get();
   int64_t weights_first = first, weights_count = count;
   if (p.op == QUERN_CONV_TRANSPOSED) {  // weights count input channels outside, output channels of a group inside
     weights_first = all ? 0 : first % group_channels(p);
@@ -193,7 +176,7 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
   if (magnitude) sub.epilogue = quern_epilogue{};
   std::vector<double> residual;
   if (sub.epilogue.residual) {
-    residual = gather(data.residual_origin, p.residual, dst_axis(p), first, count, false);
+    residual = gather(data.residual.get(), p.residual, dst_axis(p), first, count, false);
     sub.residual = p.residual;
     shape(sub.residual, dst_axis(p), count);
   }
@@ -208,17 +191,13 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
   quern_plan plan = {};
   quern_error error = {};
   need(quern_plan_make(&plan, nullptr, &sub, &wish, &error), error, "the reference");
-  const buffer packed(plan.packed_bytes), workspace(plan.workspace_bytes);
-  if (plan.packed_bytes) {
-    need(quern_pack(&plan, weights.data(), packed.get(), plan.packed_bytes, nullptr, &error), error, "the reference");
-  }
   size_t elements = 1;
   for (int64_t size : sub.dst.size) elements *= static_cast<size_t>(size);
   std::vector<double> dst(elements);
   quern_args args = {};
   args.size = sizeof args;
   args.src = src.data();
-  args.weights = plan.packed_bytes ? packed.get() : weights.data();
+  args.weights = weights.data();  // which the reference takes as they are, without workspace
   args.dst = dst.data();
   args.residual = sub.epilogue.residual ? residual.data() : nullptr;
   args.scale = scale.data();
@@ -226,14 +205,12 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
   args.slope = slope.data();
   quern_exec exec = {};
   exec.size = sizeof exec;
-  exec.workspace = workspace.get();
-  exec.workspace_bytes = workspace.bytes();
   need(quern_run(&plan, &args, &exec, &error), error, "the reference");
   return dst;
 }
 
 std::vector<double> result(const quern_problem& p, const operands& data, int64_t first, int64_t count) {
-  return gather(data.dst_origin, p.dst, dst_axis(p), first, count, false);
+  return gather(data.dst.get(), p.dst, dst_axis(p), first, count, false);
 }
 
 channel_check::channel_check(const quern_problem& p, const operands& data, uint64_t seed) {

@@ -36,10 +36,6 @@ struct operands {
   quern_args args(const void* weights) const;  // dst is `dst`; weights plain or packed
 
   buffer src, weights, dst, residual, scale, bias, slope;
-  const void* src_origin;  // of element 0 0 0 0 0: not the lowest address when strides are negative
-  const void* weights_origin;
-  const void* residual_origin;
-  float* dst_origin;
 };
 
 // Bytes that operands of this problem take.
