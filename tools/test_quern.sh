@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# What the quern command prints, writes and returns: test_quern.sh COMMAND LAYERFILE
+# What the quern command prints, writes and returns: test_quern.sh COMMAND LAYERFILE TABLE
 quern=$(realpath "$1")
 layers=$(realpath "$2")
+tuned=$(realpath "$3")
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
@@ -233,6 +234,8 @@ out_has ' 0 measured now'
 expect 0 tune --merge table --file merged
 out_has '^2 rows merged into merged, 0 refused'
 cmp -s table merged || complain 'merging one table must give the same'
+expect 0 tune --merge "$tuned" --file known
+out_has '^[1-9][0-9]* rows merged into known, 0 refused'
 sed '2s/ conv_/ c0nv_/' table >damaged
 expect 1 tune --merge damaged --file again
 err_has '^damaged:2: this row is refused: it is damaged'
