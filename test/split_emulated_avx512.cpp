@@ -28,6 +28,7 @@ struct emulated {
     __builtin_memset(amx.tile, 0, sizeof amx.tile);
   }
   static void release() { amx.configured = false; }
+  static void stay_awake() {}
 
   template <int C>
   static void zero() {

@@ -11,7 +11,8 @@
 // in bursts they would hold up the tile loads.
 //
 // Tiles is the unit: configure(rows), release(), and of registers by number zero<C>(), load<T>(from, row),
-// store<C>(to, row), multiply<C, A, B>(): C += A * B.  Sums are in 0 to 3, pixels in 4 and 5, weights in 6 and 7.
+// store<C>(to, row), multiply<C, A, B>(): C += A * B; and stay_awake(), once a step.  Sums are in 0 to 3, pixels in 4
+// and 5, weights in 6 and 7.
 #pragma once
 
 #include "copy_f32.h"
@@ -141,6 +142,7 @@ template <class Tiles, int PARTS, int MT, int NT, class Between>
   const auto c11 = [&]() __attribute__((always_inline)) {
     if constexpr (MT == 2 && NT == 2) Tiles::template multiply<3, 5, 7>(), between();
   };
+  Tiles::stay_awake();
   if constexpr (PARTS == 3) {
     a0(0), b0(2), c00(), a1(0), c10(), b1(2), c01(), b0(1), c11();
     c00(), b1(1), c10(), c01(), a0(1), c11();
