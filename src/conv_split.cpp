@@ -9,6 +9,9 @@
 //       for two tiles of 16 pixels: for panel of the chunk
 //         row.split->products                                all of k; and the epilogue of the block before
 //
+// Pixels that become as many pixels, into few channels, need no band: row.split->line splits a tile of them beside the
+// products of the one before, and takes an item at once.
+//
 // Tiles are pieces of a row of outputs, or of all rows as they follow each other in the band, with what lies between
 // rows thrown away: whichever takes less.  A filter along x alone runs with its axes changed, so that padding lies
 // before and behind whole rows.  k is never cut: it runs over taps along d, 32 channels at a time, taps along h and w.
@@ -273,6 +276,34 @@ void multiply(const work& t, const char* weights, int64_t first, int64_t last) {
   if (before) row.split->finish(before->call), sow(t, *before);
 }
 
+// A piece of a line, without a band.
+void pass_line(const work& t, int64_t d, const char* weights, int64_t first, int64_t last) {
+  const geometry& g = t.g;
+  const int64_t panel_bytes = packed_steps{g, t.parts}.panel_bytes(1), channel = t.group * g.k + first * panel;
+  const int64_t count = t.rows.count() * t.cols.count(), tiles = up(count, tile), rows = up(count, tiles);
+  const auto begin = [&](const int64_t* stride) { return t.rows.begin * stride[3] + t.cols.begin * stride[4]; };
+  split_line_f32 call = {};
+  call.image = {.pixels = size_t(count),
+                .channels = size_t(g.c),
+                .src = t.image + d * g.src[2] + begin(g.src) + g.src_channel(t.group * g.c),
+                .src_pixel = g.src[4],
+                .src_run = next_run(g.src, g.src_block),
+                .parts = t.band,
+                .pixel = size_t(t.size.pixel),
+                .block = size_t(rows * t.size.pixel)};
+  call.tiles = size_t(tiles), call.rows = size_t(rows), call.n = size_t(std::min(last * panel, g.k) - first * panel);
+  call.b = weights + first * panel_bytes, call.panel = size_t(panel_bytes);
+  call.sums = t.buffer.sums;
+  call.dst = t.dst + begin(g.dst) + g.dst_channel(channel);
+  call.dst_pixel = g.dst[4], call.dst_half = next_run(g.dst, g.dst_block);
+  if (t.residual) {
+    call.residual = t.residual + begin(g.residual) + g.residual_channel(channel);
+    call.residual_pixel = g.residual[4], call.residual_half = next_run(g.residual, g.residual_block);
+  }
+  call.channel = size_t(channel), call.epilogue = &t.epilogue;
+  t.j.row.split->line[t.parts - 2](call);
+}
+
 }  // namespace
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload, int parts) {
@@ -308,8 +339,10 @@ void run(const job& j, const execution& e, int parts) {
     const band_axis h(ph.h), w(ph.w);
     const range td = ph.d.taps_at(d);
     const bool sums = td.count() * ph.h.taps * ph.w.taps * g.c > 0;  // over anything
-    const band_sizes size(g, parts, sums ? td.count() * h.places(rows.count()) : 0,
-                          sums ? w.places(cols.count()) : cols.count(), w.pixel);
+    // Of a line two tiles, by turns.
+    const band_sizes size = word[line] ? band_sizes(g, parts, 1, tile, 1)
+                                       : band_sizes(g, parts, sums ? td.count() * h.places(rows.count()) : 0,
+                                                    sums ? w.places(cols.count()) : cols.count(), w.pixel);
     const work t = {
         .j = j,
         .g = g,
@@ -329,8 +362,10 @@ void run(const job& j, const execution& e, int parts) {
         .size = size,
         .band = workspace,
         .buffer = buffers(workspace + up(size.bytes, QUERN_ALIGN) * QUERN_ALIGN)};
+    const char* const weights = e.packed + steps.phase(group, taps_before(g, f));
+    if (word[line]) return pass_line(t, d, weights, first, last);
     if (sums) split_band(t, d);
-    multiply(t, e.packed + steps.phase(group, taps_before(g, f)), first, last);
+    multiply(t, weights, first, last);
   });
 }
 

@@ -28,9 +28,13 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
         items * cycles_of(tiles) * products_of(parts) * double(ph.taps() * steps.blocks()) * double(steps.halves());
     // Around a block: sums zeroed and stored, and the unit drained.
     const double block_count = items * double(up(tiles.count, 2)) * double(steps.count());
-    cycles += block_count * 250;
     const double places = items * double(ph.d.taps * h.places(lines) * w.places(width)) * double(b.word[blocks]);
-    cycles += places * double(steps.blocks()) * (parts * 4 + 3 + (gathers ? 16 : 0)) + items * 2000;
+    cycles += items * 2000;
+    // A line is split and finished beside its products, but by the same loads and stores.
+    if (b.word[line])
+      cycles += places * 14 * double(steps.blocks() + up(steps.count(), b.word[blocks]));
+    else
+      cycles += block_count * 250 + places * double(steps.blocks()) * (parts * 4 + 3 + (gathers ? 16 : 0));
     if (sows) cycles += 0.7 * double(ph.outputs()) * double(g.k) + 60 * block_count;
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
@@ -57,10 +61,14 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   // More of L2 where weights pass by once a band.
   const double room = double(m.l2) * (b.packed_bytes > m.l2 / 2 ? 0.45 : 0.3);
 
+  // A line reads all weights again for 16 pixels, a band for 32, and neither for much less than it multiplies.
+  b.word[line] =
+      is_line(g, in, p.epilogue.residual) && g.k <= 9 * tile && b.packed_bytes <= m.l2 / 10 * uint64_t(g.groups);
+
   // As many rows as there is room for; where one row is too long, pieces of it.
   b.word[columns] = 1;
-  while (!g.transposed && b.word[columns] < width && band_bytes(g, parts, 1, up(width, b.word[columns])) > room &&
-         up(width, b.word[columns]) > 2 * tile)
+  while (!g.transposed && !b.word[line] && b.word[columns] < width &&
+         band_bytes(g, parts, 1, up(width, b.word[columns])) > room && up(width, b.word[columns]) > 2 * tile)
     b.word[columns] *= 2;
   b.word[columns] = std::min(b.word[columns], width);
   const int64_t piece = up(width, b.word[columns]);
@@ -70,7 +78,7 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   const band_axis h(ph.h), w(ph.w);
   if (most * h.pixel < (h.taps - 1) * h.tap)
     most = std::clamp<int64_t>(int64_t((0.9 * double(m.l2) - one) / std::max(1.0, two - one)) + 1, most, rows);
-  b.word[bands] = up(rows, most);
+  b.word[bands] = b.word[line] ? 1 : up(rows, most);
   b.word[block_panels] = std::max<int64_t>(1, steps.count()), b.word[blocks] = 1;
   const auto as_flat = [&] {
     const int64_t lines = up(rows, b.word[bands]);
@@ -86,6 +94,7 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   const int64_t wanted = b.workers > 1 ? 2 * int64_t(b.workers) : 1;
   int64_t shares = fixed * b.word[bands] * b.word[columns];
   if (shares < wanted) {
+    if (b.word[line] && rows == 1) b.word[columns] = std::clamp<int64_t>(up(wanted, fixed), 1, up(width, 4 * tile));
     const int64_t least = std::max<int64_t>(1, up(4 * tile, piece));  // rows of a band
     b.word[bands] = std::max(b.word[bands], std::min(up(rows, least), up(wanted, fixed * b.word[columns])));
     shares = fixed * b.word[bands] * b.word[columns];
@@ -100,7 +109,8 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   const int64_t panel_bytes = std::max<int64_t>(1, steps.panel_bytes(ph.taps()));
   const bool stays = panel_bytes * b.word[block_panels] <= int64_t(m.l2) / 2;
   b.word[chunk] = stays ? b.word[block_panels] : std::max<int64_t>(1, int64_t(m.l2) / 8 / panel_bytes);
-  const double band = band_bytes(g, parts, up(rows, b.word[bands]), piece);
+  const double band = b.word[line] ? double(band_sizes(g, parts, 1, tile, 1).bytes)
+                                   : band_bytes(g, parts, up(rows, b.word[bands]), piece);
   const double all = band + double(buffers::bytes(g.filter_size() * steps.blocks())) + 4 * QUERN_ALIGN;
   b.workspace_bytes = uint64_t(std::min(all, 0x1p62)) / QUERN_ALIGN * QUERN_ALIGN;
   return b;
@@ -119,9 +129,10 @@ cost predict(const full_problem& p, const kernel&, const blocking& b, const mach
   // A band beyond L2 comes from L3 for every chunk of panels.
   const double rows = double(up(std::max<int64_t>(1, g.out[1]), b.word[bands]));
   const double band = band_bytes(g, parts, int64_t(rows), up(std::max<int64_t>(1, g.out[2]), b.word[columns]));
-  const double again = band > 0.6 * double(m.l2) ? band * bands_of_all * double(g.groups) *
-                                                       double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
-                                                 : 0;
+  const double again =
+      !b.word[line] && band > 0.6 * double(m.l2)
+          ? band * bands_of_all * double(g.groups) * double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
+          : 0;
   const double passing = (streams ? 0 : weights) + o.output / rate + again / (copy_rate(m, band) * m.cycle_ns);
   // Lines of planes are shorter, and each in another page.
   const double waited = (in.src ? 0.7 : 1.2) * o.image / rate + (streams ? 0.5 * weights : 0);

@@ -305,6 +305,9 @@ struct winograd_strip_f32 {
 //              for i < tiles * rows; rows from `rows` on are those of a second tile, a_tile further on.  Meanwhile it
 //              finishes the block before, and fetches `lines` cache lines from `ahead` on into L2.
 //   finish     dst[i][to + j] = epilogue(sums[i][j], residual[i][from + j]) for rows i that have a dst
+//   line       dst[i][j] = epilogue(sum over steps of parts(pixel i) * parts(b), residual[i][j]) for a line of pixels,
+//              in `tiles` tiles of as many rows: while one is multiplied, the next one is split.  `parts` has room for
+//              two of them.  So few weights that they are read from L1, or nearly.
 //
 // A step of weights is [part][n / 16][16 pairs of channels][16][2]; channel p has channel p + 16 beside it.  Between
 // begin(rows) and end() a thread has the unit's registers configured for tiles of that many rows.
@@ -342,12 +345,27 @@ struct split_products_f32 {
   size_t lines;
 };
 
+struct split_line_f32 {
+  split_image_f32 image;
+  size_t tiles, rows, n;
+  const char* b;
+  size_t panel;  // bytes of b from 32 columns to the next
+  float* sums;   // of four blocks of a tile by 32 columns
+  float* dst;    // of pixel 0, column 0
+  const float* residual;
+  ptrdiff_t dst_pixel, residual_pixel;
+  ptrdiff_t dst_half, residual_half;  // from 16 columns to the next
+  size_t channel;
+  const epilogue_f32* epilogue;
+};
+
 struct split_functions {
   void (*begin)(size_t rows);
   void (*end)();
   void (*image[2])(const split_image_f32&);  // of 2 parts, of 3
   void (*products[2])(const split_products_f32&);
   void (*finish)(const split_output_f32&);
+  void (*line[2])(const split_line_f32&);
 };
 
 // ---- dot_f32 ----------------------------------------------------------------------------------

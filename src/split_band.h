@@ -71,6 +71,16 @@ struct layouts {
         residual(!p.epilogue.residual || in_runs(g, g.k, g.residual, g.residual_block)) {}
 };
 
+// Pixels in, pixels out, all of a plane at one distance from each other: a line, and no band to keep.
+inline bool is_line(const geometry& g, const layouts& in, bool residual) {
+  const auto dense = [&](const int64_t* stride) { return g.out[1] <= 1 || stride[3] == g.out[2] * stride[4]; };
+  bool line = !g.transposed && in.src && in.dst && in.residual && g.c > 0 && dense(g.src) && dense(g.dst) &&
+              (!residual || dense(g.residual));
+  for (int axis = 0; axis < 3; ++axis)
+    line = line && g.filter[axis] == 1 && g.stride[axis] == 1 && g.pad[axis] == 0 && g.in[axis] == g.out[axis];
+  return line;
+}
+
 constexpr int64_t gathered_pixels = 64, block_floats = 2 * tile * panel;
 
 // The workspace of an item behind the band: sums of two blocks, outputs and residuals of two, pixels on their way to

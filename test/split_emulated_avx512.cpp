@@ -10,6 +10,7 @@ namespace {
 struct unit {
   bool configured = false;
   size_t rows = 0;
+  int count = 0;
   alignas(64) unsigned char tile[8][16][64];
 };
 thread_local unit amx;
@@ -20,11 +21,11 @@ void demand(bool allowed) {
 }
 
 struct emulated {
-  static size_t rows_of(int t) { return t < 6 ? amx.rows : 16; }
+  static size_t rows_of(int t) { return t < amx.count ? amx.rows : 16; }
 
-  static void configure(size_t rows) {
+  static void configure(size_t rows, int count) {
     demand(rows >= 1 && rows <= 16);
-    amx.configured = true, amx.rows = rows;
+    amx.configured = true, amx.rows = rows, amx.count = count;
     __builtin_memset(amx.tile, 0, sizeof amx.tile);
   }
   static void release() { amx.configured = false; }
@@ -51,7 +52,7 @@ struct emulated {
   // nearest, denormals are zeros on the way in and out, whatever MXCSR says.
   template <int C, int A, int B>
   static void multiply() {
-    demand(amx.configured);
+    demand(amx.configured && rows_of(A) == rows_of(C) && rows_of(B) == 16);
     const unsigned mode = _mm_getcsr();
     _mm_setcsr(0x9fc0);
     __asm__ volatile("" ::: "memory");  // the compiler knows nothing of the mode

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "algorithm.h"
+#include "conv_split.h"
 #include "fuzz.h"
 #include "kernel_test.h"
 #include "machine.h"
@@ -346,6 +347,29 @@ TEST(split, random_windows) {
     const way how = random_way(p, d);
     ASSERT_TRUE(every_split_agrees(p, small_integers(p, how.side, d), how)) << "QUERN_TEST_SEED=" << first + i;
   }
+}
+
+// Tiles that are not full, one to four tiles of weights and several times four, tails of channels, shares of threads.
+TEST(split, lines_of_pixels) {
+  dice d(3);
+  for (const quern_layout layout : {QUERN_NHWC, QUERN_NC16HW16})
+    for (const int64_t k : {1, 16, 17, 32, 48, 64, 65, 80, 112, 144})
+      for (const int64_t c : {8, 32, 33, 100, 160})
+        for (const int64_t rows : {1, 3, 33}) {
+          const int64_t columns = d.from(1, 33);
+          quern_problem p =
+              problem_of({.n = 2, .c = c, .k = k, .image = {1, rows, columns}, .filter = {1, 1, 1}}, layout, layout);
+          set_epilogue(p, static_cast<int>(d.from(0, 419)));
+          p = completed(p);
+          way how;
+          how.threads = d.one_in(2) ? 1 : 4, how.parallel_for = several;
+          ASSERT_TRUE(every_split_agrees(p, small_integers(p, edge::back, d), how));
+          p.epilogue.residual = false;
+          const full_problem full(p);
+          for (const algorithm* a : plain_algorithms())
+            ASSERT_TRUE(a->choose_blocks(full, *split_rows_here()[0], machine_of(quern_cpu{.l2_bytes = 2 << 20}), 1)
+                            .word[split_driver::line]);
+        }
 }
 
 TEST(split, fuzz) {

@@ -10,9 +10,9 @@
 // the rest of the core, so the block before is finished a row after each product, and prefetches are spread likewise:
 // in bursts they would hold up the tile loads.
 //
-// Tiles is the unit: configure(rows), release(), and of registers by number zero<C>(), load<T>(from, row),
-// store<C>(to, row), multiply<C, A, B>(): C += A * B; and stay_awake(), once a step.  Sums are in 0 to 3, pixels in 4
-// and 5, weights in 6 and 7.
+// Tiles is the unit: configure(rows, count), the rows of the first ones, 16 of the others; release(); and of registers
+// by number zero<C>(), load<T>(from, row), store<C>(to, row), multiply<C, A, B>(): C += A * B; and stay_awake(), once a
+// step.  Sums are in 0 to 3, pixels in 4 and 5, weights in 6 and 7.
 #pragma once
 
 #include "copy_f32.h"
@@ -31,7 +31,7 @@ inline constexpr size_t split_tile = 16 * 16 * 2 * 2 * PARTS;  // bytes of a ste
 
 // Three parts are truncated: right up to the largest float, and exact.  Two are rounded, which halves what is lost.
 template <int PARTS>
-void split_image(const split_image_f32& call) {
+QUERN_INLINE void split_vectors(__m512 low, __m512 upper, char* to) {
   const __m512i high = _mm512_set1_epi32(int(0xffff0000)), half = _mm512_set1_epi32(0x8000);
   const auto rounded = [=](__m512 x) __attribute__((always_inline)) {
     const __m512i bits = _mm512_castps_si512(x);
@@ -39,33 +39,74 @@ void split_image(const split_image_f32& call) {
     // NaN would turn into a number.
     return _mm512_mask_add_epi32(bits, _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), bits, half);
   };
+  QUERN_UNROLL for (int p = 0; p < PARTS; ++p) {
+    const __m512i a = rounded(low), b = rounded(upper);
+    // high ? b : a >> 16
+    _mm512_store_si512(to + p * 64, _mm512_ternarylogic_epi32(high, b, _mm512_srli_epi32(a, 16), 0xca));
+    if (p + 1 == PARTS) break;
+    low = _mm512_sub_ps(low, _mm512_castsi512_ps(_mm512_and_si512(a, high)));
+    upper = _mm512_sub_ps(upper, _mm512_castsi512_ps(_mm512_and_si512(b, high)));
+  }
+}
+
+template <int PARTS>
+void split_image(const split_image_f32& call) {
   for (size_t i = 0; i < call.pixels; ++i) {
     const float* src = call.src + ptrdiff_t(i) * call.src_pixel;
     char* to = call.parts + i * call.pixel;
     for (size_t c = 0; c < call.channels; c += split_channels, to += call.block) {
       const size_t left = call.channels - c;
-      __m512 low = left < 16 ? vec::load_part(src, left).v : vec::load(src).v;
+      const __m512 low = left < 16 ? vec::load_part(src, left).v : vec::load(src).v;
       src += call.src_run;
-      __m512 upper = left >= 32 ? vec::load(src).v : left > 16 ? vec::load_part(src, left - 16).v : vec::zero().v;
+      const __m512 upper = left >= 32 ? vec::load(src).v : left > 16 ? vec::load_part(src, left - 16).v : vec::zero().v;
       src += call.src_run;
-      QUERN_UNROLL for (int p = 0; p < PARTS; ++p) {
-        const __m512i a = rounded(low), b = rounded(upper);
-        // high ? b : a >> 16
-        _mm512_store_si512(to + p * 64, _mm512_ternarylogic_epi32(high, b, _mm512_srli_epi32(a, 16), 0xca));
-        if (p + 1 == PARTS) break;
-        low = _mm512_sub_ps(low, _mm512_castsi512_ps(_mm512_and_si512(a, high)));
-        upper = _mm512_sub_ps(upper, _mm512_castsi512_ps(_mm512_and_si512(b, high)));
-      }
+      split_vectors<PARTS>(low, upper, to);
     }
   }
 }
 
+// Pixels of an image, 32 channels at a time.
+template <int PARTS>
+class split_splitter {
+ public:
+  QUERN_INLINE split_splitter(const split_image_f32& call, size_t pixel, size_t pixels, char* parts)
+      : call_(&call),
+        src_(call.src + ptrdiff_t(pixel) * call.src_pixel),
+        to_(parts),
+        pixels_(pixels),
+        tail_((call.channels - 1) % split_channels + 1) {}
+
+  [[gnu::always_inline]] bool done() const { return pixels_ == 0; }
+
+  QUERN_INLINE void operator()() {
+    if (done()) return;
+    const bool last = channel_ + split_channels >= call_->channels;
+    const uint32_t part = last ? uint32_t((uint64_t{1} << tail_) - 1) : ~uint32_t{0};
+    const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(part), src_);
+    const __m512 upper = _mm512_maskz_loadu_ps(static_cast<__mmask16>(part >> 16), src_ + call_->src_run);
+    split_vectors<PARTS>(low, upper, to_);
+    src_ += 2 * call_->src_run, to_ += call_->block, channel_ += split_channels;
+    if (!last) return;
+    const auto steps = channel_ / split_channels;
+    src_ += call_->src_pixel - 2 * ptrdiff_t(steps) * call_->src_run, to_ += call_->pixel - steps * call_->block;
+    channel_ = 0, --pixels_;
+  }
+
+ private:
+  const split_image_f32* call_;
+  const float* src_;
+  char* to_;
+  size_t pixels_, tail_, channel_ = 0;
+};
+
 // Rows of a block, one at a time.
 class split_finisher {
  public:
-  QUERN_INLINE explicit split_finisher(const split_output_f32* call) : call_(call), rows_(0) {
+  // `wait` calls do nothing, while the sums are on their way into memory.
+  QUERN_INLINE explicit split_finisher(const split_output_f32* call, ptrdiff_t wait = 0)
+      : call_(call), rows_(0), next_(-wait) {
     if (!call) return;
-    rows_ = call->rows;
+    rows_ = ptrdiff_t(call->rows);
     const epilogue_f32& e = *call->epilogue;
     const vec nothing = vec::set1(-0.0f);
     QUERN_UNROLL for (size_t h = 0; h < 2; ++h) {
@@ -79,9 +120,9 @@ class split_finisher {
   [[gnu::always_inline]] bool done() const { return next_ >= rows_; }
 
   QUERN_INLINE void operator()() {
-    const size_t r = next_++;
-    if (r >= rows_ || !call_->dst[r]) return;
-    const float* sums = call_->sums + r * split_columns;
+    const ptrdiff_t r = next_++;
+    if (r < 0 || r >= rows_ || !call_->dst[r]) return;
+    const float* sums = call_->sums + r * ptrdiff_t(split_columns);
     if (!call_->epilogue->clamp_only) return whole(r, sums);
     float* const to = call_->dst[r] + call_->to;
     QUERN_UNROLL for (int h = 0; h < 2; ++h) {
@@ -96,7 +137,7 @@ class split_finisher {
   }
 
  private:
-  [[gnu::noinline]] void whole(size_t r, const float* sums) const {
+  [[gnu::noinline]] void whole(ptrdiff_t r, const float* sums) const {
     output_f32 out = {};
     out.c = call_->dst[r] + call_->to;
     out.block = out.residual_block = 16;
@@ -108,7 +149,7 @@ class split_finisher {
   }
 
   const split_output_f32* call_;
-  size_t rows_, next_ = 0;
+  ptrdiff_t rows_, next_;
   __mmask16 part_[2] = {};
   vec bias_[2] = {}, lower_ = {}, upper_ = {};
 };
@@ -207,12 +248,182 @@ void split_products(const split_products_f32& call) {
   two ? split_fetching_block<Tiles, PARTS, 2>(call) : split_fetching_block<Tiles, PARTS, 1>(call);
 }
 
+// A line of pixels.  A block is one tile of them by up to four of weights, all parts of the pixels in 4 to 6, so that a
+// step takes 15 loads for 24 products as 2 x 2 tiles do; of weights that come from L1.  Tiles of sums are done one
+// after the other, and each is stored while the next one is summed, the last one in the block behind.
+template <class Tiles, int PARTS>
+class split_line_of {
+ public:
+  explicit split_line_of(const split_line_f32& call)
+      : call_(call),
+        steps_((call.image.channels + split_channels - 1) / split_channels),
+        halves_((call.n + 15) / 16),
+        room_(call.image.block * steps_) {}
+
+  void operator()() {
+    split_splitter<PARTS> first(call_.image, 0, pixels(0), parts(0));
+    while (!first.done()) first();
+    for (size_t t = 0; t < call_.tiles; ++t) {
+      split_splitter<PARTS> next(call_.image, (t + 1) * call_.rows, pixels(t + 1), parts(t + 1));
+      for (size_t j = 0; j < halves_; j += 4) {
+        switch (halves_ - j) {
+          case 1: block<1>(t, j, next); break;
+          case 2: block<2>(t, j, next); break;
+          case 3: block<3>(t, j, next); break;
+          default: block<4>(t, j, next);
+        }
+      }
+      while (!next.done()) next();
+    }
+    store_last();
+    for (int h = 0; h < 2; ++h)
+      if (out_[turn_ ^ 1][h].rows) split_finish(out_[turn_ ^ 1][h]);
+  }
+
+ private:
+  static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+  // Of the last tile fewer, and of none behind it.
+  size_t pixels(size_t t) const {
+    const size_t first = t * call_.rows;
+    return call_.image.pixels > first ? least(call_.rows, call_.image.pixels - first) : 0;
+  }
+  char* parts(size_t t) const { return call_.image.parts + t % 2 * room_; }
+
+  // What the next block finishes.
+  void address(size_t t, size_t j, float* sums, split_output_f32 (&out)[2]) {
+    for (size_t h = 0; h < 2; ++h) {
+      const size_t column = (j + 2 * h) * 16;
+      out[h].rows = column < call_.n ? pixels(t) : 0;
+      if (out[h].rows == 0) continue;
+      out[h].n = least(split_columns, call_.n - column);
+      out[h].sums = sums + h * split_rows * split_columns;
+      out[h].dst = dst_[t % 2], out[h].residual = residual_[t % 2];
+      out[h].to = ptrdiff_t(j + 2 * h) * call_.dst_half, out[h].dst_half = call_.dst_half;
+      out[h].from = ptrdiff_t(j + 2 * h) * call_.residual_half, out[h].residual_half = call_.residual_half;
+      out[h].channel = call_.channel + column;
+      out[h].epilogue = call_.epilogue;
+    }
+    if (j > 0) return;
+    for (size_t i = 0; i < pixels(t); ++i) {
+      const ptrdiff_t pixel = ptrdiff_t(t * call_.rows + i);
+      dst_[t % 2][i] = call_.dst + pixel * call_.dst_pixel;
+      if (call_.residual) residual_[t % 2][i] = call_.residual + pixel * call_.residual_pixel;
+    }
+  }
+
+  template <int T>
+  static void store(float* sums) {
+    Tiles::template store<T>(sums + (T / 2 * split_rows * split_columns + T % 2 * 16), split_columns * sizeof(float));
+  }
+  void store_last() {
+    switch (last_) {
+      case 1: return store<1>(sums_);
+      case 2: return store<2>(sums_);
+      case 3: return store<3>(sums_);
+      default: return;  // of a single tile, which is stored by its block
+    }
+  }
+
+  template <int NT>
+  [[gnu::noinline]] void block(size_t t, size_t j, split_splitter<PARTS>& next) {
+    float* const sums = call_.sums + turn_ * 2 * split_rows * split_columns;
+    split_finisher before0(out_[turn_ ^ 1][0].rows ? &out_[turn_ ^ 1][0] : nullptr, 10);
+    split_finisher before1(out_[turn_ ^ 1][1].rows ? &out_[turn_ ^ 1][1] : nullptr);
+    split_splitter<PARTS> splitter = next;
+    const auto between = [&]() __attribute__((always_inline)) {
+      before0.done() ? before1() : before0();
+      splitter();
+    };
+    const char* const b = call_.b + j / 2 * call_.panel;
+    const char* a = parts(t);
+    for (size_t s = 0; s < steps_; ++s, a += call_.image.block) {
+      Tiles::template load<4>(a, ptrdiff_t(call_.image.pixel));
+      Tiles::template load<5>(a + 64, ptrdiff_t(call_.image.pixel));
+      if constexpr (PARTS == 3) Tiles::template load<6>(a + 128, ptrdiff_t(call_.image.pixel));
+      const bool first = s == 0, last = s + 1 == steps_;
+      tile<NT, 0>(
+          b, s, first, between, [&]() __attribute__((always_inline)) {
+            if (first) store_last();
+          });
+      if constexpr (NT > 1)
+        tile<NT, 1>(
+            b, s, first, between, [&]() __attribute__((always_inline)) {
+              if (last) store<0>(sums);
+            });
+      if constexpr (NT > 2)
+        tile<NT, 2>(
+            b, s, first, between, [&]() __attribute__((always_inline)) {
+              if (last) store<1>(sums);
+            });
+      if constexpr (NT > 3)
+        tile<NT, 3>(
+            b, s, first, between, [&]() __attribute__((always_inline)) {
+              if (last) store<2>(sums);
+            });
+    }
+    while (!before0.done()) before0();
+    while (!before1.done()) before1();
+    next = splitter;
+    if constexpr (NT == 1) store<0>(sums);
+    last_ = NT - 1, sums_ = sums;
+    address(t, j, sums, out_[turn_]);
+    turn_ ^= 1;
+  }
+
+  // A step's products of parts with weights T of NT, in the order of split_step.
+  template <int NT, int T, class Between, class Then>
+  [[gnu::always_inline]] void tile(const char* b, size_t s, bool first, const Between& between, const Then& then) {
+    // Tiles of a panel lie side by side.
+    constexpr size_t width = T + 1 == NT && NT % 2 ? 1 : 2;
+    const char* const at = b + T / 2 * call_.panel + s * width * split_tile<PARTS> + T % 2 * 1024;
+    const auto weights = [=](int p) __attribute__((always_inline)) {
+      Tiles::template load<7>(at + p * (width * 1024), 64);
+    };
+    if (first) Tiles::template zero<T>();
+    if constexpr (PARTS == 3) {
+      weights(2), Tiles::template multiply<T, 4, 7>(), between();
+      weights(1), Tiles::template multiply<T, 4, 7>(), between();
+      Tiles::template multiply<T, 5, 7>(), between(), then();
+      weights(0), Tiles::template multiply<T, 5, 7>(), between();
+      Tiles::template multiply<T, 6, 7>(), between();
+      Tiles::template multiply<T, 4, 7>(), between();
+    } else {
+      weights(1), Tiles::template multiply<T, 4, 7>(), between();
+      weights(0), Tiles::template multiply<T, 4, 7>(), between(), then();
+      Tiles::template multiply<T, 5, 7>(), between();
+    }
+  }
+
+  const split_line_f32& call_;
+  const size_t steps_, halves_, room_;
+  int last_ = 0, turn_ = 0;
+  float* sums_ = nullptr;
+  split_output_f32 out_[2][2] = {};
+  float* dst_[2][split_rows] = {};
+  const float* residual_[2][split_rows] = {};
+};
+
+template <class Tiles, int PARTS>
+void split_line(const split_line_f32& call) {
+  Tiles::configure(call.rows, 7);
+  split_line_of<Tiles, PARTS> line(call);
+  line();
+  Tiles::release();
+}
+
 template <class Tiles>
-constexpr split_functions functions_of = {.begin = Tiles::configure,
+void split_begin(size_t rows) {
+  Tiles::configure(rows, 6);
+}
+
+template <class Tiles>
+constexpr split_functions functions_of = {.begin = split_begin<Tiles>,
                                           .end = Tiles::release,
                                           .image = {split_image<2>, split_image<3>},
                                           .products = {split_products<Tiles, 2>, split_products<Tiles, 3>},
-                                          .finish = split_finish};
+                                          .finish = split_finish,
+                                          .line = {split_line<Tiles, 2>, split_line<Tiles, 3>}};
 
 template <class Tiles>
 constexpr kernel split_kernel(const char* name, const char* about, uint64_t isa) {

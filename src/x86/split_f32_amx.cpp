@@ -14,13 +14,13 @@ namespace {
 // Instructions by their text: GCC's intrinsics take register numbers as tokens alone, and its loadconfig (12) says that
 // it reads 8 of the 64 bytes.
 struct tiles {
-  static void configure(size_t rows) {
+  static void configure(size_t rows, int count) {
     struct {
       uint8_t palette, start, reserved[14];
       uint16_t row_bytes[16];
       uint8_t rows[16];
     } c = {.palette = 1};
-    for (int i = 0; i < 8; ++i) c.row_bytes[i] = 64, c.rows[i] = i < 6 ? static_cast<uint8_t>(rows) : 16;
+    for (int i = 0; i < 8; ++i) c.row_bytes[i] = 64, c.rows[i] = i < count ? static_cast<uint8_t>(rows) : 16;
     __asm__ volatile("ldtilecfg %0" ::"m"(c));
   }
   static void release() { __asm__ volatile("tilerelease"); }
