@@ -265,14 +265,7 @@ class split_line_of {
     while (!first.done()) first();
     for (size_t t = 0; t < call_.tiles; ++t) {
       split_splitter<PARTS> next(call_.image, (t + 1) * call_.rows, pixels(t + 1), parts(t + 1));
-      for (size_t j = 0; j < halves_; j += 4) {
-        switch (halves_ - j) {
-          case 1: block<1>(t, j, next); break;
-          case 2: block<2>(t, j, next); break;
-          case 3: block<3>(t, j, next); break;
-          default: block<4>(t, j, next);
-        }
-      }
+      for (size_t j = 0; j < halves_; j += 4) block(t, j, next);
       while (!next.done()) next();
     }
     store_last();
@@ -325,60 +318,62 @@ class split_line_of {
     }
   }
 
-  template <int NT>
-  [[gnu::noinline]] void block(size_t t, size_t j, split_splitter<PARTS>& next) {
+  void block(size_t t, size_t j, split_splitter<PARTS>& next) {
     float* const sums = call_.sums + turn_ * 2 * split_rows * split_columns;
-    split_finisher before0(out_[turn_ ^ 1][0].rows ? &out_[turn_ ^ 1][0] : nullptr, 10);
-    split_finisher before1(out_[turn_ ^ 1][1].rows ? &out_[turn_ ^ 1][1] : nullptr);
+    const split_output_f32(&out)[2] = out_[turn_ ^ 1];
+    split_finisher before(out[0].rows ? &out[0] : nullptr, 10);
+    const split_finisher upper(out[1].rows ? &out[1] : nullptr);
+    bool is_upper = false;
     split_splitter<PARTS> splitter = next;
     const auto between = [&]() __attribute__((always_inline)) {
-      before0.done() ? before1() : before0();
+      if (before.done() && !is_upper) before = upper, is_upper = true;
+      before();
       splitter();
     };
-    const char* const b = call_.b + j / 2 * call_.panel;
+    const size_t tiles = least(halves_ - j, 4);
+    // Tiles of a panel lie side by side.
+    const size_t width0 = least(tiles, 2), width1 = tiles > 2 ? tiles - 2 : 0;
+    const char *b0 = call_.b + j / 2 * call_.panel, *b1 = b0 + call_.panel;
     const char* a = parts(t);
     for (size_t s = 0; s < steps_; ++s, a += call_.image.block) {
       Tiles::template load<4>(a, ptrdiff_t(call_.image.pixel));
       Tiles::template load<5>(a + 64, ptrdiff_t(call_.image.pixel));
       if constexpr (PARTS == 3) Tiles::template load<6>(a + 128, ptrdiff_t(call_.image.pixel));
       const bool first = s == 0, last = s + 1 == steps_;
-      tile<NT, 0>(
-          b, s, first, between, [&]() __attribute__((always_inline)) {
+      tile<0>(
+          b0, width0, first, between, [&]() __attribute__((always_inline)) {
             if (first) store_last();
           });
-      if constexpr (NT > 1)
-        tile<NT, 1>(
-            b, s, first, between, [&]() __attribute__((always_inline)) {
+      if (tiles > 1)
+        tile<1>(
+            b0, width0, first, between, [&]() __attribute__((always_inline)) {
               if (last) store<0>(sums);
             });
-      if constexpr (NT > 2)
-        tile<NT, 2>(
-            b, s, first, between, [&]() __attribute__((always_inline)) {
+      if (tiles > 2)
+        tile<2>(
+            b1, width1, first, between, [&]() __attribute__((always_inline)) {
               if (last) store<1>(sums);
             });
-      if constexpr (NT > 3)
-        tile<NT, 3>(
-            b, s, first, between, [&]() __attribute__((always_inline)) {
+      if (tiles > 3)
+        tile<3>(
+            b1, width1, first, between, [&]() __attribute__((always_inline)) {
               if (last) store<2>(sums);
             });
+      b0 += width0 * split_tile<PARTS>, b1 += width1 * split_tile<PARTS>;
     }
-    while (!before0.done()) before0();
-    while (!before1.done()) before1();
+    while (!before.done() || !is_upper) between();
     next = splitter;
-    if constexpr (NT == 1) store<0>(sums);
-    last_ = NT - 1, sums_ = sums;
+    if (tiles == 1) store<0>(sums);
+    last_ = tiles - 1, sums_ = sums;
     address(t, j, sums, out_[turn_]);
     turn_ ^= 1;
   }
 
-  // A step's products of parts with weights T of NT, in the order of split_step.
-  template <int NT, int T, class Between, class Then>
-  [[gnu::always_inline]] void tile(const char* b, size_t s, bool first, const Between& between, const Then& then) {
-    // Tiles of a panel lie side by side.
-    constexpr size_t width = T + 1 == NT && NT % 2 ? 1 : 2;
-    const char* const at = b + T / 2 * call_.panel + s * width * split_tile<PARTS> + T % 2 * 1024;
-    const auto weights = [=](int p) __attribute__((always_inline)) {
-      Tiles::template load<7>(at + p * (width * 1024), 64);
+  // A step's products of parts with tile T of the weights, in the order of split_step.
+  template <int T, class Between, class Then>
+  [[gnu::always_inline]] void tile(const char* b, size_t width, bool first, const Between& between, const Then& then) {
+    const auto weights = [=](size_t p) __attribute__((always_inline)) {
+      Tiles::template load<7>(b + (p * width + T % 2) * 1024, 64);
     };
     if (first) Tiles::template zero<T>();
     if constexpr (PARTS == 3) {
@@ -397,7 +392,7 @@ class split_line_of {
 
   const split_line_f32& call_;
   const size_t steps_, halves_, room_;
-  int last_ = 0, turn_ = 0;
+  size_t last_ = 0, turn_ = 0;  // the tile of sums that is not stored yet, 0: none; buffers take turns
   float* sums_ = nullptr;
   split_output_f32 out_[2][2] = {};
   float* dst_[2][split_rows] = {};
