@@ -198,8 +198,8 @@ template <class Tiles, int PARTS, int MT, int NT, class Between>
   }
 }
 
-// ROWS of the block before after each product, until there are no more; LINES to fetch.
-template <class Tiles, int PARTS, int MT, int NT, int LINES>
+// ROWS of the block before after each product, until there are no more; and lines to fetch.
+template <class Tiles, int PARTS, int MT, int NT, bool FETCHES>
 void split_block(const split_products_f32& call) {
   constexpr int products = (PARTS == 3 ? 6 : 3) * MT * NT, ROWS = (24 + products - 1) / products;
   Tiles::template zero<0>();
@@ -208,18 +208,20 @@ void split_block(const split_products_f32& call) {
   if constexpr (MT == 2 && NT == 2) Tiles::template zero<3>();
   split_finisher before(call.before);
   const char *b = call.b, *ahead = call.ahead;
+  // A power of two of them with each product, as many as it takes; whole steps fetch or do not.
+  const size_t all = call.steps * products;
+  const size_t each = call.lines > 4 * all ? 8 : call.lines > 2 * all ? 4 : call.lines > all ? 2 : 1;
   size_t lines = call.lines;
   size_t s = 0;
-  for (; s < call.steps && (LINES > 0 || !before.done()); ++s, b += split_tile<PARTS> * NT) {
-    // Whole steps fetch or do not.
+  for (; s < call.steps && (FETCHES || !before.done()); ++s, b += split_tile<PARTS> * NT) {
     const ptrdiff_t pace = lines > 0 ? 64 : 0;
     split_step<Tiles, PARTS, MT, NT>(
         call.a + call.step[s], call, b, [&]() __attribute__((always_inline)) {
           QUERN_UNROLL for (int i = 0; i < ROWS; ++i) before();
-          QUERN_UNROLL for (int i = 0; i < LINES; ++i) _mm_prefetch(ahead + i * pace, _MM_HINT_T1);
-          if constexpr (LINES > 0) ahead += LINES * pace;
+          if constexpr (FETCHES)
+            for (size_t i = 0; i < each; ++i, ahead += pace) _mm_prefetch(ahead, _MM_HINT_T1);
         });
-    lines -= lines < products * LINES ? lines : products * LINES;
+    lines -= lines < products * each ? lines : products * each;
   }
   for (; s < call.steps; ++s, b += split_tile<PARTS> * NT)
     split_step<Tiles, PARTS, MT, NT>(call.a + call.step[s], call, b, []() __attribute__((always_inline)){});
@@ -231,21 +233,15 @@ void split_block(const split_products_f32& call) {
   if constexpr (MT == 2 && NT == 2) Tiles::template store<3>(second + 16, split_columns * sizeof(float));
 }
 
-// Lines are fetched by blocks of whole panels: as many with each product as it takes, a power of two.
-template <class Tiles, int PARTS, int MT>
-void split_fetching_block(const split_products_f32& call) {
-  const size_t products = call.steps * (PARTS == 3 ? 6 : 3) * MT * 2;
-  if (call.lines == 0) return split_block<Tiles, PARTS, MT, 2, 0>(call);
-  if (call.lines <= products * 2 / MT) return split_block<Tiles, PARTS, MT, 2, 2 / MT>(call);
-  if (call.lines <= products * 4 / MT) return split_block<Tiles, PARTS, MT, 2, 4 / MT>(call);
-  split_block<Tiles, PARTS, MT, 2, 8 / MT>(call);
-}
-
 template <class Tiles, int PARTS>
 void split_products(const split_products_f32& call) {
   const bool two = call.tiles > 1;
-  if (call.n <= 16) return two ? split_block<Tiles, PARTS, 2, 1, 0>(call) : split_block<Tiles, PARTS, 1, 1, 0>(call);
-  two ? split_fetching_block<Tiles, PARTS, 2>(call) : split_fetching_block<Tiles, PARTS, 1>(call);
+  if (call.n <= 16)
+    return two ? split_block<Tiles, PARTS, 2, 1, false>(call) : split_block<Tiles, PARTS, 1, 1, false>(call);
+  // Lines are fetched by blocks of whole panels.
+  if (call.lines == 0)
+    return two ? split_block<Tiles, PARTS, 2, 2, false>(call) : split_block<Tiles, PARTS, 1, 2, false>(call);
+  two ? split_block<Tiles, PARTS, 2, 2, true>(call) : split_block<Tiles, PARTS, 1, 2, true>(call);
 }
 
 // A line of pixels.  A block is one tile of them by up to four of weights, all parts of the pixels in 4 to 6, so that a
