@@ -99,10 +99,13 @@ class split_splitter {
   size_t pixels_, tail_, channel_ = 0;
 };
 
+// Products that begin before the sums of the block before are in memory.
+inline constexpr ptrdiff_t split_wait = 8;
+
 // Rows of a block, one at a time.
 class split_finisher {
  public:
-  // `wait` calls do nothing, while the sums are on their way into memory.
+  // The first `wait` calls do nothing.
   QUERN_INLINE explicit split_finisher(const split_output_f32* call, ptrdiff_t wait = 0)
       : call_(call), rows_(0), next_(-wait) {
     if (!call) return;
@@ -206,7 +209,7 @@ void split_block(const split_products_f32& call) {
   if constexpr (NT == 2) Tiles::template zero<1>();
   if constexpr (MT == 2) Tiles::template zero<2>();
   if constexpr (MT == 2 && NT == 2) Tiles::template zero<3>();
-  split_finisher before(call.before);
+  split_finisher before(call.before, split_wait);
   const char *b = call.b, *ahead = call.ahead;
   // A power of two of them with each product, as many as it takes; whole steps fetch or do not.
   const size_t all = call.steps * products;
@@ -317,7 +320,7 @@ class split_line_of {
   void block(size_t t, size_t j, split_splitter<PARTS>& next) {
     float* const sums = call_.sums + turn_ * 2 * split_rows * split_columns;
     const split_output_f32(&out)[2] = out_[turn_ ^ 1];
-    split_finisher before(out[0].rows ? &out[0] : nullptr, 10);
+    split_finisher before(out[0].rows ? &out[0] : nullptr, split_wait);
     const split_finisher upper(out[1].rows ? &out[1] : nullptr);
     bool is_upper = false;
     split_splitter<PARTS> splitter = next;
