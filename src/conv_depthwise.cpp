@@ -141,7 +141,7 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
   // As many as one strip takes of a stride of 1; every kernel has strips of seven.
   const int64_t step = call.x.step, count = int64_t(call.x.count), width = std::max<int64_t>(7, row.mr / step);
   const int64_t pieces = std::max<int64_t>(1, count / width);
-  const int64_t vectors = up(int64_t(call.n), row.vector) * width * int64_t(call.y.count);
+  const int64_t vectors = up(int64_t(call.n), row.vector) * count * int64_t(call.y.count);
   const int64_t seen = (next.begin - 1) * y.step + int64_t(call.y.taps);
   call.ahead[0] = share_of(call.src + (y.base + seen * y.apart) * g.src[3],
                            std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3], pieces, vectors);

@@ -102,12 +102,13 @@ void run(const job& j, const execution& e) {
     for (int64_t strip = all.begin; strip < all.end; ++strip) {
       call.ahead[0] = call.ahead[1] = {};
       if (word[fetches_ahead] && strip + 1 < all.end) {
-        const int64_t calls = pieces.tiles * up(channels, width), next = (strip + 1) * lines;
+        const int64_t calls = pieces.tiles * up(channels, width), vectors = g.out[2] * up(channels, width);
+        const int64_t next = (strip + 1) * lines;
         const int64_t seen = ph.h.in_begin + next + taps - 1;
         call.ahead[0] = share_of(static_cast<const float*>(e.args.src) + n * g.src[0] + z * g.src[2] + seen * g.src[3],
-                                 std::min(lines, g.in[1] - seen) * g.src[3], calls, j.row.mr);
+                                 std::min(lines, g.in[1] - seen) * g.src[3], calls, vectors);
         call.ahead[1] = share_of(static_cast<float*>(e.args.dst) + n * g.dst[0] + d * g.dst[2] + next * g.dst[3],
-                                 std::min(lines, g.out[1] - next) * g.dst[3], calls, j.row.mr);
+                                 std::min(lines, g.out[1] - next) * g.dst[3], calls, vectors);
       }
       for (int64_t piece = 0; piece < pieces.tiles; ++piece) {
         const int64_t y = strip * lines, x = pieces.begin(piece);
