@@ -115,14 +115,14 @@ inline double pace(const kernel& row, const machine& on) {
 }
 
 // One call of a gemm_f32 microkernel, and what it takes around the loop.
-inline double tile_cycles(const kernel& row, const machine& on, double m, double n, double k) {
+inline double tile_cycles(const kernel& row, const machine& on, double m, double n, double k, bool near = false) {
   const double vectors = std::max(1.0, double((int64_t(n) + row.vector - 1) / row.vector));
   // Loads of A are narrow, and add to a clock each.
   const bool wide = in_halves(on) && pace(row, on) == 1;
   const double loads = (wide ? m / 2 : m) + vectors, latency = 4 * clock_cycles(on) / pace(row, on);
-  // Whole vectors of B bring a hint each, which takes its time (Granite Rapids: 6x64 is at 88 % of the peak, 14x32 at
-  // 94).
-  const double hints = row.vector == 16 && !in_halves(on) ? 0.2 * vectors : 0;
+  // Whole vectors of B that is not near bring a hint each, which takes its time (Granite Rapids: 6x64 is at 88 % of the
+  // peak, 14x32 at 94).
+  const double hints = row.vector == 16 && !in_halves(on) && !near ? 0.2 * vectors : 0;
   return (pace(row, on) * std::max({m * vectors / 2, loads / 2, latency}) + hints) * k + 20 + 1.5 * m * vectors;
 }
 

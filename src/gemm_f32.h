@@ -45,6 +45,7 @@ void tile(const gemm_f32& g) {
     const size_t ldb = call->ldb * sizeof(float);
     const char* ahead = reinterpret_cast<const char*>(call->ahead);
     const size_t pace = ahead ? call->pace * sizeof(float) : ldb;
+    const bool hints = ahead || !call->near;
     __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
     for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
       // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
@@ -59,23 +60,32 @@ void tile(const gemm_f32& g) {
       // out the rows that it will meet (up to 30 % where weights come from memory: Zen 4).
       if (!call->ahead)
         ahead = call->ldb > NV * W ? b + NV * W * sizeof(float) : b + 8192 / (sizeof(float) * NV * W) * ldb;
-      for (size_t k = call->k; k != 0; --k) {
-        __asm__("" : "+r"(a0), "+r"(a7), "+r"(b), "+r"(ahead));
-        V vb[NV];
-        QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-          const float* from = reinterpret_cast<const float*>(b) + j * W;
-          vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
-          __builtin_prefetch(ahead + j * W * sizeof(float), 0, 2);
+      const auto steps = [&]<bool HINTS>() __attribute__((always_inline)) {
+        for (size_t k = call->k; k != 0; --k) {
+          __asm__("" : "+r"(a0), "+r"(a7), "+r"(b));
+          V vb[NV];
+          QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+            const float* from = reinterpret_cast<const float*>(b) + j * W;
+            vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
+            if (HINTS) __builtin_prefetch(ahead + j * W * sizeof(float), 0, 2);
+          }
+          QUERN_UNROLL for (int i = 0; i < MR; ++i) {
+            const int r = i % 7;
+            const char* base = i < 7 ? a0 : a7;
+            const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
+            const V va = V::set1(*reinterpret_cast<const float*>(from));
+            QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
+          }
+          a0 += sizeof(float), a7 += sizeof(float), b += ldb;
+          if (!HINTS) continue;
+          ahead += pace;
+          __asm__("" : "+r"(ahead));
         }
-        QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-          const int r = i % 7;
-          const char* base = i < 7 ? a0 : a7;
-          const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
-          const V va = V::set1(*reinterpret_cast<const float*>(from));
-          QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
-        }
-        a0 += sizeof(float), a7 += sizeof(float), b += ldb, ahead += pace;
-      }
+      };
+      if (hints)
+        steps.template operator()<true>();
+      else
+        steps.template operator()<false>();
     }
     __asm__("" : "+r"(call));
   }
@@ -99,9 +109,10 @@ void tile(const gemm_f32& g) {
     }
     return;
   }
-  // A vector is bounded and stored before the next one is begun: passes over all of them hold up the multiply-adds of
-  // the tile that follows (2 to 5 % at k = 64, Zen 4).  What is not asked for changes no bit, and costs less than not
-  // to do it.  min and max return the second operand for NaN, which therefore comes through.
+  // A row is bounded and stored before the next one is begun: passes over all of them hold up the multiply-adds of the
+  // tile that follows (2 to 5 % at k = 64, Zen 4).  A bias or lower bound that is not asked for changes no bit, and
+  // costs less than not to do it; an upper one is rare, and takes the units that multiply (3 % at k = 16, Granite
+  // Rapids). min and max return the second operand for NaN, which therefore comes through.
   V bias[NV], lower = V::set1(-INFINITY), upper = V::set1(INFINITY);
   QUERN_UNROLL for (int j = 0; j < NV; ++j) bias[j] = V::set1(-0.0f);
   const float *along = nullptr, *down = nullptr;
@@ -112,25 +123,25 @@ void tile(const gemm_f32& g) {
   if (along)
     QUERN_UNROLL for (int j = 0; j < NV; ++j) bias[j] =
         PART && j == NV - 1 ? V::load_part(along + j * W, last) : V::load(along + j * W);
-  bool streams = call->out.stream && is_aligned<V>(call->out);
+  bool bounded = e && e->upper < INFINITY, streams = call->out.stream && is_aligned<V>(call->out);
   QUERN_UNROLL for (int i = 0; i < MR; ++i, row += ldc) {
     // The empty asm keeps branches and addresses where they are: the compiler would rather write all rows again for
     // each way, and know the address of every vector beforehand.
-    __asm__("" : "+r"(down), "+r"(row));
+    __asm__("" : "+r"(down), "+r"(row), "+r"(bounded), "+r"(streams));
     if (down) {
       const V here = V::set1(down[i]);
       QUERN_UNROLL for (int j = 0; j < NV; ++j) bias[j] = here;
     }
+    V y[NV];
+    QUERN_UNROLL for (int j = 0; j < NV; ++j) y[j] = V::max(lower, acc[i][j] + bias[j]);
+    if (bounded) QUERN_UNROLL for (int j = 0; j < NV; ++j) y[j] = V::min(upper, y[j]);
     QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-      const V y = V::min(upper, V::max(lower, acc[i][j] + bias[j]));
-      float* const c = row + at[j];
-      __asm__("" : "+r"(streams));
       if (PART && j == NV - 1 && (!streams || last < W))
-        y.store_part(c, last);
+        y[j].store_part(row + at[j], last);
       else if (streams)
-        y.stream(c);
+        y[j].stream(row + at[j]);
       else
-        y.store(c);
+        y[j].store(row + at[j]);
     }
   }
 }
