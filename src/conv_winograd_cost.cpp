@@ -98,6 +98,10 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const bool hold_up = slow_l3(m);
   const double alone = (hold_up ? 0.85 : 0.7) * passing;  // read, not copied
   const double weights = hold_up ? std::hypot(alone, b.cycles) - b.cycles : std::max(0.1 * alone, alone - b.cycles);
+  // Those of a group are used in one go, and come from where they stay from run to run: L2 keeps less than it holds.
+  const double lost = std::clamp(4 * (o.all() + double(b.workspace_bytes)) / double(m.l2) - 3, 0.0, 1.0);
+  const double used_once =
+      g.groups > 1 && passes == 0 ? o.weights * (lost / m.l3_rate + (1 - lost) / m.l2_rate) / m.cycle_ns : 0;
   // Transformed tiles that L2 does not keep are written and read line by line, each in another page.
   const double buffers = int64_t(b.workspace_bytes) > l2_keeps(m)
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
@@ -105,7 +109,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
   return waiting(row, m, b,
-                 weights + image / (fetch_rate(m, o.all()) * m.cycle_ns) +
+                 weights + used_once + image / (fetch_rate(m, o.all()) * m.cycle_ns) +
                      buffers / (fetch_rate(m, double(b.workspace_bytes)) * m.cycle_ns));
 }
 
