@@ -3,11 +3,13 @@
 // Convolution of few channels, first layers above all, with Winograd's F(m, r) along x and sums along y: what is
 // multiplied never leaves the registers.
 //
-//   item = image, band of output lines, block of strips                     one task of the parallel_for
+//   item = image, band of output lines, block of tiles                      one task of the parallel_for
 //     for output line
 //       for input line that is new: V = transformed pixels                  a ring of as many lines as the filter has
-//       for strip of mr outputs: for panel of nr channels                   or panels outermost, where they fill L1
-//         row.winograd_strip
+//       for strip of tiles: for panel of channels
+//         row.winograd_strip                                                writes the outputs of the strip before
+//
+// A block is a strip, one below the other, where V, sums and weights stay in L1.
 //
 // At stride 2 an NHWC line is half as many pixels of twice the channels; 7 taps are F(m, 4) of two interleaved images.
 #include "conv_winograd.h"
@@ -18,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, blocks, block_strips, written, panels_outermost };
+enum word { bands, blocks, block_tiles, written };
 
 constexpr int64_t most_terms = 32;
 
@@ -30,13 +32,25 @@ const winograd_driver::form* form_of(int64_t taps) {
   return nullptr;
 }
 
-// Where things lie for a block of `strips`, in floats.
+// Output channels in panels of whole vectors, as even as may be, of at most nr.
+struct panel_sizes {
+  int64_t count, vectors, channels, outputs;
+  panel_sizes(const geometry& g, const kernel& row)
+      : count(up(g.k, row.nr)),
+        vectors(std::max<int64_t>(1, up(up(g.k, row.vector), std::max<int64_t>(1, count)))),
+        channels(vectors * row.vector),
+        outputs(g.k) {}
+  int64_t begin(int64_t panel) const { return panel * channels; }
+  int64_t size(int64_t panel) const { return std::min(channels, outputs - begin(panel)); }
+};
+
+// Where things lie for a block of `tiles`, in floats.
 struct line_sizes {
   bool dense;            // channels of neighbouring pixels follow each other: a line is one plane
   int64_t stride, a, m;  // along x
-  int64_t terms, planes, pixel, positions, matrix, line, source, lines;
+  int64_t terms, planes, pixel, positions, matrix, line, wide, source, lines, sums;
 
-  line_sizes(const geometry& g, const kernel& row, int64_t strips)
+  line_sizes(const geometry& g, const kernel& row, int64_t tiles)
       : dense(g.src_block == 1 && (g.c == 1 || g.src[1] == 1) && g.src[4] == g.c),
         stride(g.stride[2]),
         a(row.tile + row.taps - 1),
@@ -44,12 +58,16 @@ struct line_sizes {
         terms(g.c * stride),
         planes(dense ? 1 : g.c),
         pixel(dense ? g.c : 1),
-        positions(((strips * row.mr / m - 1) * m + 1) * stride * pixel),
+        positions(((tiles - 1) * m + 1) * stride * pixel),
         matrix(up(positions, 16) * 16 + 16),
         line(planes * a * matrix),
-        source(up(matrix + (a - 1) * stride * pixel, 16) * 16),
-        lines(g.filter[1]) {}
-  int64_t bytes() const { return (lines * line + planes * source) * 4 + terms * 4 + lines * int64_t(sizeof(float*)); }
+        wide(up(up(positions, 16) * 16, pixel) + (a - 1) * stride),
+        source(up(wide * pixel, 16) * 16),
+        lines(g.filter[1]),
+        sums(a * line_sums * row.vector) {}
+  int64_t bytes() const {
+    return (2 * sums + lines * line + planes * source) * 4 + lines * terms * int64_t(sizeof(float*));
+  }
 };
 
 bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, const kernel& row) {
@@ -80,29 +98,31 @@ refusal refuse(const full_problem& p, const kernel& row) {
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
-  const int64_t strips = std::max<int64_t>(1, up(g.out[2], row.mr)), panels = up(g.k, row.nr);
-  const int64_t most = std::max<int64_t>(1, int64_t(m.l2) / 2 / line_sizes(g, row, 1).bytes());
+  const panel_sizes panels(g, row);
+  const int64_t most = line_tiles(int(panels.vectors)), tiles = std::max<int64_t>(1, up(g.out[2], row.tile));
+  const line_sizes strip(g, row, std::min(most, tiles));
   blocking b = {};
-  b.word[blocks] = up(strips, most);
-  b.word[block_strips] = up(strips, b.word[blocks]);
-  const line_sizes s(g, row, b.word[block_strips]);
-  b.packed_bytes = uint64_t(panels * s.lines * s.terms * s.a * row.nr) * sizeof(float);
+  b.packed_bytes = uint64_t(up(g.k, row.vector) * row.vector * strip.a * strip.lines * strip.terms) * sizeof(float);
+  const bool in_l1 = uint64_t(strip.bytes()) + b.packed_bytes <= m.l1;
+  b.word[blocks] = up(tiles, (in_l1 ? 1 : std::max<int64_t>(1, int64_t(m.l2) / 2 / strip.bytes())) * most);
+  b.word[block_tiles] = up(tiles, b.word[blocks]);
+  const line_sizes s(g, row, b.word[block_tiles]);
   b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN);
-  b.word[panels_outermost] = b.packed_bytes > m.l1 * 3 / 4;
-  const double out_lines = double(g.n * g.out[0] * g.out[1]), tiles = row.mr / row.tile;
-  b.word[written] = writes_of(g, m);
-  // A term of a point takes a load and half a cycle a tile; back again, half a cycle an operation and one a store.
-  // Weights and transformed pixels come from L2 where L1 has no room for both, or a part of them where it nearly has,
-  // mostly while others are multiplied.
-  const double points = double(s.lines * s.a), terms = points * double(s.terms);
-  const double touched = 4 * (terms * row.nr + points * double(row.mr * s.stride * s.pixel * s.planes));
-  const double misses = std::clamp(touched / (0.75 * double(m.l1)) - 1, 0.0, 1.0);
-  const double multiply = terms * (tiles + 0.5) / 2, refill = misses * touched / (m.l2_rate * m.cycle_ns);
-  const double strip = multiply + double(row.mr) * 3.3 + std::max(0.0, refill - 0.6 * multiply);
-  const double line = double(s.planes * s.matrix) / row.vector * 3.0 * double(s.a);
+  // Stores that wait for lines of a slow L3 hold up multiply-adds, however they are spread: what a core cannot count on
+  // finding there again goes past it (a quarter to a third of such layers: Granite Rapids).
+  b.word[written] = slow_l3(m) && operand_bytes(g, 0).output > l3_share(m) ? streamed_writes : writes_of(g, m);
+  // A step is a multiply-add a tile and vector, or its share of loads; a point is stored and read again.  Weights and V
+  // that L1 does not keep come from L2, mostly while others are multiplied.
+  const double out_lines = double(g.n * g.out[0] * g.out[1]), sums = double(most * panels.vectors);
+  const double points = double(s.a), steps = double(s.lines * s.terms);
+  const double step = 0.535 * std::max(1.0, 1.15 * double(most + panels.vectors) / sums);
+  const double touched = in_l1 ? 0 : points * steps * double(panels.channels + most * s.m * s.stride) * 4;
+  const double finish = g.k % row.vector ? 50 : 11;
+  const double tile = points * (step * steps + 1.5) + finish + 0.2 * touched / sums / (m.l2_rate * m.cycle_ns);
+  const double line = 80 + double(s.planes * up(s.positions, 16)) * 2 * points;
   b.cycles =
       pace(row, m) * out_lines *
-      (double(strips * panels) * strip + double(std::min<int64_t>(g.stride[1], s.lines) * b.word[blocks]) * line);
+      (double(tiles * up(g.k, row.vector)) * tile + double(b.word[blocks] * std::min(g.stride[1], s.lines)) * line);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t images = std::max<int64_t>(1, g.n * g.out[0] * b.word[blocks]);
   b.word[bands] = b.workers > 1 ? std::clamp<int64_t>(up(2 * b.workers, images), 1, std::max<int64_t>(1, g.out[1])) : 1;
@@ -121,25 +141,29 @@ double error_bound(const full_problem& p) {
   return f && n < 0.5 ? f->growth * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
-// [panel][line of the filter][term: channel, interleaved image][point][nr]
+// [panel][point][line of the filter][term: channel, interleaved image][channels]
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
   const line_sizes s(g, j.row, 1);
   const winograd_driver::form& f = *form_of(j.row.taps);
   const float* from = static_cast<const float*>(weights);
-  const int64_t nr = j.row.nr;
+  const panel_sizes panels(g, j.row);
+  const int64_t steps = s.lines * s.terms;
   for (int64_t k = first; k < first + count; ++k) {
-    float* to = reinterpret_cast<float*>(payload) + k / nr * s.lines * s.terms * s.a * nr;
+    const int64_t panel = k / panels.channels, column = k % panels.channels;
+    const int64_t nr = up(panels.size(panel), j.row.vector) * j.row.vector;
+    float* to = reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps;
     for (int64_t r = 0; r < s.lines; ++r)
       for (int64_t c = 0; c < g.c; ++c)
-        for (int64_t part = 0; part < s.stride; ++part) {
+        for (int64_t part = 0; part < s.stride; ++part, to += nr) {
           const float* w = from + (k - first) * g.weights[0] + c * g.weights[1] + r * g.weights[3];
-          for (int64_t i = 0; i < s.a; ++i, to += nr) {
+          for (int64_t i = 0; i < s.a; ++i) {
             double sum = 0;
             for (int64_t u = 0; u * s.stride + part < g.filter[2]; ++u)
               sum += f.matrices.g[i][u] * double(w[(u * s.stride + part) * g.weights[4]]);
-            to[k % nr] = float(sum);
-            if (k == g.k - 1) std::fill(to + k % nr + 1, to + nr, 0.0f);
+            float* const at = to + i * steps * nr;
+            at[column] = float(sum);
+            if (k == g.k - 1) std::fill(at + column + 1, at + nr, 0.0f);
           }
         }
   }
@@ -150,79 +174,90 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const kernel& row = j.row;
   const int64_t* word = j.blocks.word;
-  const line_sizes s(g, row, word[block_strips]);
+  const line_sizes s(g, row, word[block_tiles]);
   const phase ph = phase_of(g, 0);
-  const int64_t panels = up(g.k, row.nr), panel = s.lines * s.terms * s.a * row.nr;
+  const panel_sizes panels(g, row);
+  const int64_t all_steps = s.lines * s.terms, most = line_tiles(int(panels.vectors));
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
                   d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
     const range rows = part(g.out[1], band, word[bands]);
-    const int64_t first = block * word[block_strips] * row.mr,
-                  last = std::min(g.out[2], first + word[block_strips] * row.mr);
-    float* const ring = reinterpret_cast<float*>(workspace);
+    const range tiles = part(up(g.out[2], s.m), block, word[blocks]);
+    const int64_t first = tiles.begin * s.m, last = std::min(g.out[2], tiles.end * s.m);
+    const cut strips(tiles.count(), most);
+    float* const sums = reinterpret_cast<float*>(workspace);
+    float* const ring = sums + 2 * s.sums;
     float* const source = ring + s.lines * s.line;
-    const float** const lines = reinterpret_cast<const float**>(source + s.planes * s.source);
-    int32_t* const terms = reinterpret_cast<int32_t*>(lines + s.lines);
-    for (int64_t q = 0; q < s.terms; ++q)
-      terms[q] = int32_t(s.dense ? q % s.stride * g.c + q / s.stride : q / s.stride * s.a * s.matrix + q % s.stride);
+    const float** const steps = reinterpret_cast<const float**>(source + s.planes * s.source);
 
     // The block's pixels on the image; around them zeros, which no line overwrites.
-    const int64_t x0 = ph.w.in_begin + first * ph.w.in_step, wide = s.source / s.pixel;
-    const range on = {std::clamp<int64_t>(x0, 0, g.in[2]), std::clamp<int64_t>(x0 + wide, 0, g.in[2])};
+    const int64_t x0 = ph.w.in_begin + first * ph.w.in_step;
+    const range on = {std::clamp<int64_t>(x0, 0, g.in[2]), std::clamp<int64_t>(x0 + s.wide, 0, g.in[2])};
     const int64_t z = ph.d.in_begin + d * ph.d.in_step;
     const bool inside = z >= 0 && z < g.in[0];
-    std::fill(source, source + s.planes * s.source, 0.0f);
+    const bool in_place = s.dense && on.count() == s.wide;
+    if (!in_place) std::fill(source, source + s.planes * s.source, 0.0f);
     const auto transform = [&](int64_t y) {
-      const float* from = src + n * g.src[0] + z * g.src[2] + y * g.src[3] + on.begin * g.src[4];
-      float* to = source + (on.begin - x0) * s.pixel;
-      if (s.dense)
+      const float* const from = src + n * g.src[0] + z * g.src[2] + y * g.src[3] + on.begin * g.src[4];
+      float* const to = source + (on.begin - x0) * s.pixel;
+      if (!in_place && s.dense)
         std::copy(from, from + on.count() * g.c, to);
-      else
+      else if (!in_place)
         gather(row,
                {.at = from, .count = on.count(), .pixel = g.src[4], .channel_stride = g.src[1], .block = g.src_block},
                {0, g.c}, to, 1, s.source);
       for (int64_t plane = 0; plane < s.planes; ++plane)
-        row.winograd_line({size_t(s.positions), source + plane * s.source, size_t(s.stride * s.pixel),
+        row.winograd_line({size_t(s.positions), in_place ? from : source + plane * s.source, size_t(s.stride * s.pixel),
                            ring + y % s.lines * s.line + plane * s.a * s.matrix, size_t(s.matrix)});
     };
 
     winograd_strip_f32 call = {};
-    call.terms = size_t(s.terms), call.term = terms;
-    call.line = lines, call.matrix = size_t(s.matrix), call.tile = size_t(s.m * s.stride * s.pixel);
-    call.out.epilogue = &epilogue;
-    call.out.ldc = size_t(g.dst[4]), call.out.ldr = size_t(g.residual[4]);
-    call.out.stream = word[written] == streamed_writes;
+    call.step = steps, call.matrix = size_t(s.matrix), call.tile = size_t(s.m * s.stride * s.pixel);
+    call.sums = sums;
+    winograd_sums_f32 before = {};
+    before.out.epilogue = &epilogue;
+    before.out.ldc = size_t(g.dst[4]), before.out.ldr = size_t(g.residual[4]);
+    if (g.dst_block > 1) before.out.block = size_t(g.dst_block), before.out.next = size_t(g.dst[1]);
+    if (g.residual_block > 1)
+      before.out.residual_block = size_t(g.residual_block), before.out.residual_next = size_t(g.residual[1]);
+    before.out.stream = word[written] == streamed_writes;
     int64_t next = 0;  // line to transform
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       const range taps = inside ? ph.h.taps_at(y) : range{0, 0};
       const int64_t top = ph.h.in_begin + y * ph.h.in_step;
       for (next = std::max(next, top + taps.begin); on.count() > 0 && next < top + taps.end; ++next) transform(next);
-      call.lines = on.count() > 0 ? size_t(taps.count()) : 0;
-      for (int64_t r = taps.begin; r < taps.end; ++r) lines[r - taps.begin] = ring + (top + r) % s.lines * s.line;
-      const auto strip = [&](int64_t x, int64_t k) {
-        const auto place = [&](const int64_t* stride, int64_t channel) {
-          return n * stride[0] + channel + d * stride[2] + y * stride[3] + x * stride[4];
-        };
-        call.first = size_t((x - first) * s.stride * s.pixel);
-        call.pixels = size_t(std::min<int64_t>(row.mr, last - x));
-        call.n = size_t(std::min<int64_t>(row.nr, g.k - k * row.nr));
-        call.weights = reinterpret_cast<const float*>(e.packed) + k * panel + taps.begin * s.terms * s.a * row.nr;
-        call.out.channel = size_t(k * row.nr);
-        call.out.c = static_cast<float*>(e.args.dst) + place(g.dst, g.dst_channel(k * row.nr));
-        if (epilogue.residual)
-          call.out.residual =
-              static_cast<const float*>(e.args.residual) + place(g.residual, g.residual_channel(k * row.nr));
-        if (word[written] == claimed_writes) claim(call.out.c, call.pixels, call.out.ldc);
-        row.winograd_strip(call);
-      };
-      if (word[panels_outermost])
-        for (int64_t k = 0; k < panels; ++k)
-          for (int64_t x = first; x < last; x += row.mr) strip(x, k);
-      else
-        for (int64_t x = first; x < last; x += row.mr)
-          for (int64_t k = 0; k < panels; ++k) strip(x, k);
+      call.steps = 0;
+      int64_t slot = (top + taps.begin) % s.lines;
+      for (int64_t r = taps.begin; r < taps.end && on.count() > 0; ++r, slot = slot + 1 == s.lines ? 0 : slot + 1)
+        for (int64_t c = 0; c < g.c; ++c)
+          for (int64_t part = 0; part < s.stride; ++part)
+            steps[call.steps++] = ring + slot * s.line + part * s.pixel + c * (s.dense ? 1 : s.a * s.matrix);
+      for (int64_t i = 0; i < strips.tiles; ++i)
+        for (int64_t k = 0; k < panels.count; ++k) {
+          const int64_t x = first + strips.begin(i) * s.m, channel = panels.begin(k);
+          const int64_t nr = up(panels.size(k), row.vector) * row.vector;
+          const auto place = [&](const int64_t* stride) {
+            return n * stride[0] + d * stride[2] + y * stride[3] + x * stride[4];
+          };
+          call.tiles = size_t(strips.rows(i)), call.n = size_t(panels.size(k));
+          call.first = size_t((x - first) * s.stride * s.pixel);
+          call.point = size_t(all_steps * nr);
+          call.weights =
+              reinterpret_cast<const float*>(e.packed) + channel * s.a * all_steps + taps.begin * s.terms * nr;
+          row.winograd_strip(call);
+          call.before = &before;
+          before.tiles = call.tiles, before.pixels = size_t(std::min(strips.rows(i) * s.m, last - x));
+          before.n = call.n, before.sums = call.sums;
+          before.out.channel = size_t(channel);
+          before.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + g.dst_channel(channel);
+          if (epilogue.residual)
+            before.out.residual =
+                static_cast<const float*>(e.args.residual) + place(g.residual) + g.residual_channel(channel);
+          call.sums = call.sums == sums ? sums + s.sums : sums;
+        }
     }
+    if (call.before) row.winograd_finish(before);
     if (word[written] == streamed_writes) finish_streams();
   });
 }

@@ -269,14 +269,20 @@ struct winograd_output_f32 {
 
 // ---- winograd_line_f32 ------------------------------------------------------------------------
 //
-// Winograd's F(m, r) along x with everything else summed between the transforms, in registers: for few channels.
+// Winograd's F(m, r) along x, with a = m + r - 1 points, and plain sums of lines and channels: for few channels.
 //
 //   line     V[j * matrix + x] = sum over k < a of BT[j][k] * src[x + k * apart]      x < n, and up to a whole vector
-//   strip    C[t * m + i][k] = epilogue(sum over j < a of AT[i][j] * (sum over lines r < lines, terms q < terms of
-//                line[r][first + term[q] + j * matrix + t * tile] * weights[((r * terms + q) * a + j) * nr + k]))
+//   strip    S[j][t][k] = sum over p < steps of
+//                step[p][first + j * matrix + t * tile] * weights[j * point + p * nr + k]
+//   finish   C[t * m + i][k] = epilogue(sum over j < a of AT[i][j] * S[j][t][k])
 //
-// for mr / m tiles t, of whose outputs the first `pixels` are written, and n <= nr channels k.  A term is a channel
-// and, at stride 2, one of two interleaved images.
+// for t < tiles, of whose outputs the first `pixels` are written, and channels k < n, of which nr are whole vectors.  A
+// step is a line of the filter, a channel and, at stride 2, one of two interleaved images.  S has nr channels a tile
+// and line_sums vectors a point: of so many vectors of channels, up to row.nr, line_tiles() tiles at a time.  A strip
+// finishes the one before meanwhile.
+inline constexpr int line_sums = 24;
+constexpr int line_tiles(int vectors) { return vectors == 1 ? 14 : line_sums / vectors; }
+
 struct winograd_transform_f32 {
   size_t n;
   const float* src;
@@ -285,14 +291,20 @@ struct winograd_transform_f32 {
   size_t matrix;
 };
 
-struct winograd_strip_f32 {
-  size_t pixels, n, lines, terms;
-  const float* const* line;
-  size_t first;  // where the first tile begins in each of them
-  const int32_t* term;
-  size_t matrix, tile;
-  const float* weights;
+struct winograd_sums_f32 {
+  size_t tiles, pixels, n;
+  const float* sums;
   output_f32 out;  // rows are pixels
+};
+
+struct winograd_strip_f32 {
+  size_t tiles, n, steps;
+  const float* const* step;
+  size_t first, matrix, tile;
+  const float* weights;
+  size_t point;
+  float* sums;
+  const winograd_sums_f32* before;  // NULL: none
 };
 
 // ---- split_f32 --------------------------------------------------------------------------------
@@ -497,6 +509,7 @@ struct kernel {
   void (*winograd_output[2])(const winograd_output_f32&) = {};
   void (*winograd_line)(const winograd_transform_f32&) = nullptr;
   void (*winograd_strip)(const winograd_strip_f32&) = nullptr;
+  void (*winograd_finish)(const winograd_sums_f32&) = nullptr;
   const split_functions* split = nullptr;
   void (*dot)(const dot_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;

@@ -2,9 +2,10 @@
 //
 // Winograd along x for few channels, once, over a vector type; the contract is winograd_line_f32 in kernel.h.
 //
-// T tiles of A points and one vector of channels are T * A accumulators, which take all lines of the filter and all
-// channels before they are transformed back: no product goes through memory.  Lines are transformed at every
-// position, m times too often, which needs no shuffle and takes channels last as it takes planes.
+// A point of T tiles by NV vectors of channels takes all lines of the filter and all channels at a time: T * NV
+// accumulators in registers, T + NV loads a step.  Sums wait in L1 for the other points, and for the strip that follows
+// to transform them back, a share after each of its points: outputs drain while it multiplies.  Lines are transformed
+// at every position, m times too often, which needs no shuffle and takes channels last as it takes planes.
 #pragma once
 
 #include "copy_f32.h"
@@ -25,70 +26,144 @@ void transform_line(const winograd_transform_f32& call) {
   }
 }
 
-template <class V, int M, int R, int T>
-void strip(const winograd_strip_f32& s) {
-  constexpr int A = M + R - 1;
+// S of point j.
+template <class V, int T, int NV>
+void sum_point(const winograd_strip_f32& s, size_t j, float* sums) {
+  static_assert(T <= 14 && T * NV <= line_sums);
   constexpr size_t W = V::width;
-  V acc[T][A];
-  QUERN_UNROLL for (int t = 0; t < T; ++t) QUERN_UNROLL for (int j = 0; j < A; ++j) acc[t][j] = V::zero();
-  const float* w = s.weights;
-  const size_t tile = s.tile, matrix = s.matrix;
-  for (size_t r = 0; r < s.lines; ++r)
-    for (size_t q = 0; q < s.terms; ++q) {
-      const float* p = s.line[r] + s.first + s.term[q];
-      QUERN_UNROLL for (int j = 0; j < A; ++j, p += matrix, w += W) {
-        const V weights = V::load(w);
-        QUERN_UNROLL for (int t = 0; t < T; ++t) acc[t][j] =
-            V::fma(V::set1(p[static_cast<size_t>(t) * tile]), weights, acc[t][j]);
-      }
-    }
-  const output_f32& out = s.out;
-  const epilogue_f32& e = *out.epilogue;
-  const size_t pixels = s.pixels;
-  if (e.clamp_only && s.n == W) {
-    const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-    const V bias = e.bias ? V::load(e.bias + out.channel) : V::set1(-0.0f);
-    const bool stream = out.stream && is_aligned<V>(out);
-    float* c = out.c;
-    const size_t ldc = out.ldc;
+  V acc[T][NV];
+  QUERN_UNROLL for (int t = 0; t < T; ++t) QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[t][v] = V::zero();
+  // As gemm_f32.h addresses rows of A.
+  size_t s1 = s.tile * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, at = (s.first + j * s.matrix) * sizeof(float);
+  const float* w = s.weights + j * s.point;
+  const float* const* step = s.step;
+  __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(at));
+  for (size_t p = s.steps; p != 0; --p, ++step, w += NV * W) {
+    const char* a0 = reinterpret_cast<const char*>(*step) + at;
+    const char* a7 = T > 7 ? a0 + 7 * s1 : a0;
+    __asm__("" : "+r"(a0), "+r"(a7), "+r"(w), "+r"(step));
+    V weights[NV];
+    QUERN_UNROLL for (int v = 0; v < NV; ++v) weights[v] = V::load(w + v * W);
     QUERN_UNROLL for (int t = 0; t < T; ++t) {
-      V y[M];
-      output_line<A, M>(acc[t], y);
+      const int r = t % 7;
+      const char* from = (t < 7 ? a0 : a7) + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
+      const V pixel = V::set1(*reinterpret_cast<const float*>(from));
+      QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[t][v] = V::fma(pixel, weights[v], acc[t][v]);
+    }
+  }
+  QUERN_UNROLL for (int t = 0; t < T; ++t) QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[t][v].store(sums +
+                                                                                                     (t * NV + v) * W);
+}
+
+// The instance for so many tiles and channels.
+using point_function = void (*)(const winograd_strip_f32&, size_t j, float* sums);
+template <class V, int NV, int T = line_tiles(NV)>
+point_function point_of(size_t tiles, size_t n) {
+  if constexpr (NV > 1)
+    if (n <= (NV - 1) * V::width) return point_of<V, NV - 1>(tiles, n);
+  if constexpr (T > 1)
+    if (tiles < T) return point_of<V, NV, T - 1>(tiles, n);
+  return sum_point<V, T, NV>;
+}
+
+// Tiles [begin, end) of whole vectors and m outputs, bounded and stored.
+template <class V, int A, int M, bool STREAM, bool BOUNDED>
+void store_tiles(const winograd_sums_f32& s, size_t begin, size_t end) {
+  constexpr size_t W = V::width;
+  const epilogue_f32& e = *s.out.epilogue;
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const size_t ldc = s.out.ldc, nv = s.n / W;
+  const float* bias = e.bias ? e.bias + s.out.channel : nullptr;
+  const float* from = s.sums + begin * nv * W;
+  float* to = s.out.c + begin * M * ldc;
+  for (; begin < end; ++begin, to += M * ldc)
+    for (size_t v = 0; v < nv; ++v, from += W) {
+      V m[A], y[M];
+      QUERN_UNROLL for (int j = 0; j < A; ++j) m[j] = V::load(from + j * line_sums * W), V::hold(m[j]);
+      output_line<A, M>(m, y);
+      const V add = bias ? V::load(bias + v * W) : V::set1(-0.0f);
+      float* c = to + column(v * W, s.out.block, s.out.next);
       QUERN_UNROLL for (int i = 0; i < M; ++i, c += ldc) {
-        if (static_cast<size_t>(t * M + i) >= pixels) return;
-        const V value = V::min(upper, V::max(lower, y[i] + bias));
-        if (stream)
+        V value = V::max(lower, y[i] + add);
+        if constexpr (BOUNDED) value = V::min(upper, value);
+        if constexpr (STREAM)
           value.stream(c);
         else
           value.store(c);
       }
     }
-    return;
-  }
-  alignas(64) float buffer[T * M * W];
-  QUERN_UNROLL for (int t = 0; t < T; ++t) {
-    V y[M];
-    output_line<A, M>(acc[t], y);
-    QUERN_UNROLL for (int i = 0; i < M; ++i) y[i].store(buffer + (t * M + i) * W);
-  }
-  finish<V>(out, pixels, s.n, buffer, W);
 }
 
-// The row of F(M, R), T tiles at a time.
-template <class V, int M, int R, int T>
+// The same of any tiles, with any epilogue.
+template <class V, int A, int M>
+[[gnu::noinline]] void activate_tiles(const winograd_sums_f32& s, size_t begin, size_t end) {
+  constexpr size_t W = V::width;
+  const size_t nv = (s.n + W - 1) / W;
+  output_f32 out = s.out;
+  out.c += begin * M * out.ldc;
+  if (out.residual) out.residual += begin * M * out.ldr;
+  for (size_t t = begin; t < end && t * M < s.pixels; ++t, out.c += M * out.ldc) {
+    alignas(64) float buffer[M * 4 * W];
+    for (size_t v = 0; v < nv; ++v) {
+      V m[A], y[M];
+      QUERN_UNROLL for (int j = 0; j < A; ++j) m[j] = V::load(s.sums + (size_t(j) * line_sums + t * nv + v) * W);
+      output_line<A, M>(m, y);
+      QUERN_UNROLL for (int i = 0; i < M; ++i) y[i].store(buffer + (i * nv + v) * W);
+    }
+    finish<V>(out, s.pixels - t * M < M ? s.pixels - t * M : M, s.n, buffer, nv * W);
+    if (out.residual) out.residual += M * out.ldr;
+  }
+}
+
+template <class V, int A, int M, bool BOUNDED>
+void finish_bounded(const winograd_sums_f32& s, size_t begin, size_t end) {
+  if (s.out.stream && is_aligned<V>(s.out))
+    store_tiles<V, A, M, true, BOUNDED>(s, begin, end);
+  else
+    store_tiles<V, A, M, false, BOUNDED>(s, begin, end);
+}
+
+template <class V, int A, int M>
+void finish_tiles(const winograd_sums_f32& s, size_t begin, size_t end) {
+  if (!s.out.epilogue->clamp_only || s.n % V::width || end * M > s.pixels)
+    activate_tiles<V, A, M>(s, begin, end);
+  else if (s.out.epilogue->upper < __builtin_inff())
+    finish_bounded<V, A, M, true>(s, begin, end);
+  else
+    finish_bounded<V, A, M, false>(s, begin, end);
+}
+
+template <class V, int A, int M>
+void finish_strip(const winograd_sums_f32& s) {
+  finish_tiles<V, A, M>(s, 0, s.tiles);
+}
+
+template <class V, int A, int M>
+void strip(const winograd_strip_f32& s) {
+  const point_function sum = point_of<V, 4>(s.tiles, s.n);
+  for (size_t j = 0; j < A; ++j) {
+    sum(s, j, s.sums + j * line_sums * V::width);
+    if (s.before) finish_tiles<V, A, M>(*s.before, s.before->tiles * j / A, s.before->tiles * (j + 1) / A);
+  }
+}
+
+// The row of F(M, R).
+template <class V, int M, int R>
 constexpr kernel winograd_line_row(const char* name, const char* about, uint64_t isa) {
+  constexpr int A = M + R - 1;
   return {.name = name,
           .about = about,
           .kind = kind::winograd_line_f32,
           .isa = isa,
-          .mr = T * M,
-          .nr = V::width,
+          .mr = line_tiles(1) * M,
+          .nr = 4 * V::width,
           .vector = V::width,
           .taps = R,
           .tile = M,
           .copy = copy<V>,
-          .winograd_line = transform_line<V, M + R - 1>,
-          .winograd_strip = strip<V, M, R, T>};
+          .winograd_line = transform_line<V, A>,
+          .winograd_strip = strip<V, A, M>,
+          .winograd_finish = finish_strip<V, A, M>};
 }
 
 }  // namespace

@@ -291,7 +291,7 @@ quern_problem random_winograd(dice& d) {
     const auto [r, s, stride] = d.of(filters);
     shape f = {.op = stride == 1 && d.one_in(5) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
     f.n = d.one_in(3) ? d.from(2, 3) : 1, f.groups = d.one_in(4) ? d.from(2, 3) : 1;
-    f.c = d.from(1, 36), f.k = d.from(1, 70);
+    f.c = d.from(1, 36), f.k = d.one_in(4) ? d.from(65, 150) : d.from(1, 70);
     f.image[1] = d.from(1, 17), f.image[2] = d.from(1, 17);
     f.filter[1] = r, f.filter[2] = s;
     for (int i = 1; i < 3; ++i) {
