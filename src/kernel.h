@@ -426,6 +426,7 @@ struct dot_f32 {
 //   few_channels      cuda/few_channels.h
 //   walk              cuda/walk.h
 //   group             cuda/group.h
+//   group_box         cuda/group_box.h
 //   first_layer       cuda/first_layer.h
 //   first_box         cuda/first_box.h
 //   pooling           cuda/pooling.h
@@ -468,9 +469,10 @@ enum class kind : uint8_t {
   slices,
   elementwise,
   walk,
-  group
+  group,
+  group_box
 };
-constexpr size_t kinds = size_t(kind::group) + 1;
+constexpr size_t kinds = size_t(kind::group_box) + 1;
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.
 enum class index_scheme : uint8_t { increments, division, table };

@@ -87,6 +87,7 @@ const char* kind_name(kind k) {
     case kind::elementwise: return "elementwise";
     case kind::walk: return "walk";
     case kind::group: return "group";
+    case kind::group_box: return "group_box";
   }
   return "unknown";
 }

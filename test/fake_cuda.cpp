@@ -9,6 +9,7 @@
 #include "fake_first.h"
 #include "fake_friends.h"
 #include "fake_gpu.h"
+#include "fake_group_box.h"
 #include "fake_implicit.h"
 #include "fake_lines.h"
 #include "fake_tma.h"
@@ -92,6 +93,12 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     lines("group", "d16s2", run_lines<typename groups::d16s2>);
     lines("group", "d32", run_lines<typename groups::d32>);
     lines("group", "d32s2", run_lines<typename groups::d32s2>);
+    const auto boxes = [&](const char* name, auto run) {
+      if ("group_box_" + type + "_" + name + "_sm90a" == row.name)
+        run(*static_cast<const group_box*>(parameters[0]), blocks);
+    };
+    boxes("c8", run_group_boxes<typename group_tiles<T>::c8>);
+    boxes("c16", run_group_boxes<typename group_tiles<T>::c16>);
     run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
     run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);
     run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);

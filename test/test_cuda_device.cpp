@@ -213,7 +213,10 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75"},
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
-      {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80"},
+      {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_box_f16_c8_sm90a"},
+      {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80", "conv_group_box"},
+      {"bf16 nhwc g32mb32ic512ih14oc512oh14kh3ph1", "group_box_bf16_c16_sm90a"},
+      {"f16 nhwc g144mb32ic144ih56oc144oh56kh3ph1", "group_box_f16_c8_sm90a"},
       {"f16 nhwc g96mb32ic96ih56oc96oh56kh7ph3", "group_f16_d8_7x7_sm80"},
       {"bf16 nhwc g384mb32ic384ih14oc384oh14kh7ph3", "group_bf16_d8_7x7_sm80"},
       {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "walk_f32_c16_3x3_sm80"},
@@ -500,8 +503,8 @@ const kernel& kernel_called(const char* name) {
 }
 
 bool for_few_channels(kind k) {
-  return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::first_layer ||
-         k == kind::first_box;
+  return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::group_box ||
+         k == kind::first_layer || k == kind::first_box;
 }
 
 // Every row of those for few channels a group and of both algorithms for first layers, often.

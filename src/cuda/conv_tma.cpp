@@ -337,13 +337,6 @@ tma_axis axis_of(const axis& a) {
   return {int32_t(a.in_begin), int32_t(a.in_step), int32_t(a.taps), int32_t(a.tap_step)};
 }
 
-int map_type(quern_type type) {
-  return type == QUERN_F32    ? cuda_map_f32
-         : type == QUERN_F16  ? cuda_map_f16
-         : type == QUERN_BF16 ? cuda_map_bf16
-                              : cuda_map_bytes;
-}
-
 // The image that the engine walks over, as its maps are told of it.
 struct mapped_image {
   const void* src;

@@ -17,6 +17,14 @@ inline bool in_chunks(const void* p, const int64_t* stride, int64_t channels, qu
          stride[1] == 1 && stride[2] % channels == 0 && stride[3] % channels == 0 && stride[4] % channels == 0;
 }
 
+// Elements as the copy engine's maps are told of them.
+inline int map_type(quern_type type) {
+  return type == QUERN_F32    ? cuda_map_f32
+         : type == QUERN_F16  ? cuda_map_f16
+         : type == QUERN_BF16 ? cuda_map_bf16
+                              : cuda_map_bytes;
+}
+
 // Products of TF32 have errors that a chain of a few multiply-adds stays below.
 inline refusal refuse_short_sums(const quern_problem& p) {
   if (p.src.type != QUERN_F32 || sum_length(p) >= 64 || p.accuracy >= QUERN_ACCURACY_F32_FAST) return {};
