@@ -28,6 +28,26 @@ int64_t pixel_pitch(const geometry& g) { return g.c % 256 == 0 ? g.c + 16 : g.c;
 // Taps that neighbour each other in x read neighbouring pixels: one run of s * c floats.
 bool rows_merge(const geometry& g, const band_axis& w) { return w.tap == 1 && pixel_pitch(g) == g.c; }
 
+// Of any phase: the largest run, in floats, and the most slots, which are the taps but where rows merge.
+struct tap_slots {
+  int64_t run = 1, slots = 1;
+
+  explicit tap_slots(const geometry& g) {
+    int64_t across = 0;
+    for (int64_t f = 0; f < g.phases(2); ++f) {
+      const axis w = g.axis_of(2, f);
+      const bool merged = rows_merge(g, band_axis(w));
+      run = std::max(run, (merged ? w.taps : 1) * g.c), across = std::max(across, merged ? 1 : w.taps);
+    }
+    for (int i = 0; i < 2; ++i) {
+      int64_t most = 0;
+      for (int64_t f = 0; f < g.phases(i); ++f) most = std::max(most, g.axis_of(i, f).taps);
+      slots *= most;
+    }
+    slots *= across;
+  }
+};
+
 double band_floats(const geometry& g, const band_extent& x, int64_t outputs) {
   return x.depth * x.places(outputs) * x.columns * double(pixel_pitch(g));
 }
@@ -78,11 +98,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 
   const int64_t l2 = int64_t(m.l2) / 4;  // elements
   const phase ph = phase_of(g, 0);
-  const bool merged = rows_merge(g, band_axis(ph.w));
-  const int64_t run = std::max<int64_t>(1, (merged ? g.filter[2] : 1) * g.c);
-  const int64_t slots = merged ? g.filter[0] * g.filter[1] : g.filter_size();
-  b.word[chunk] = std::clamp<int64_t>(l2 / 3 / row.nr / run, 1, most_taps);
-  const bool chunks = slots > b.word[chunk];
+  // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
+  const tap_slots taps(g);
+  b.word[chunk] = std::clamp<int64_t>(l2 / 3 / row.nr / taps.run, 1, most_taps);
+  const bool chunks = taps.slots > b.word[chunk];
   b.word[sown] = !channels_dense(g.dst, g.dst_block) ||
                  (p.epilogue.residual && (!channels_dense(g.residual, g.residual_block) || chunks));
 

@@ -115,5 +115,30 @@ TEST(band, corners) {
         }
 }
 
+// Phases of a transposed convolution differ in their taps, and in whether these are neighbours in x: sums that any of
+// them cuts are not to wait in dst over a residual that lies there.
+TEST(band, every_phase_leaves_a_residual_in_place) {
+  dice d(12);
+  for (int i = 0; i < 200; ++i) {
+    shape s = {.op = transposed, .c = d.from(20, 300), .k = d.from(1, 40)};
+    for (int axis = 1; axis < 3; ++axis) {
+      s.image[axis] = d.from(1, axis == 1 ? 3 : 12), s.filter[axis] = d.from(1, axis == 1 ? 3 : 5);
+      s.stride[axis] = d.from(1, 4), s.dilation[axis] = d.from(1, 4), s.begin[axis] = d.from(0, 2);
+      s.output_padding[axis] = d.from(0, s.stride[axis] - 1);
+    }
+    quern_problem p = problem_of(s, d.of(all_layouts), d.of(layouts));
+    p.epilogue.activation = QUERN_RELU;
+    p.epilogue.residual = d.one_in(2) ? QUERN_RESIDUAL_BEFORE : QUERN_RESIDUAL_AFTER;
+    if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK || empty(p)) continue;
+    const operands in = small_integers(p, edge::back, d);
+    const solution want = expected(p, in);
+    for (const bool small_caches : {false, true})
+      for (const quern_candidate& c : exact_candidates(p)) {
+        const way how = {.in_place = true, .small_caches = small_caches};
+        ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how)));
+      }
+  }
+}
+
 }  // namespace
 }  // namespace quern::test
