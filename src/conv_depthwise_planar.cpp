@@ -86,6 +86,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const geometry& g = geometry_of(p);
   const int64_t blocks = std::max<int64_t>(1, up(g.groups * g.k, g.src_block));
   blocking b = {};
+  b.order = uint32_t(g.src_block);
   b.packed_bytes = uint64_t(g.taps() * blocks * lanes_of(g.src_block, row)) * sizeof(float);
   b.cycles = compute_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);

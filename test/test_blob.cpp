@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "blob.h"
+#include "fuzz.h"
 #include "prepared.h"
 #include "registry.h"
 
@@ -221,6 +222,61 @@ TEST_F(Blob, MappedFileServesOtherPlansAndProcesses) {
       ASSERT_EQ(waitpid(child, &status, 0), child);
       EXPECT_EQ(status, 0) << "the child's result differs";
     });
+}
+
+// The same weights, for another image, window and layout.
+quern_problem with_weights_of(const quern_problem& p, test::dice& d) {
+  for (;;) {
+    quern_problem q = p;
+    q.src.size[0] = d.from(1, 2);
+    for (int i = 1; i < 3; ++i) {
+      q.src.size[2 + i] = d.from(1, 14);
+      q.window.stride[i] = d.one_in(2) ? 1 : d.from(2, 3), q.window.dilation[i] = d.one_in(3) ? d.from(2, 3) : 1;
+      const int64_t reach = (q.window.filter[i] - 1) * q.window.dilation[i];
+      q.window.pad_begin[i] = d.from(0, reach), q.window.pad_end[i] = d.from(0, reach);
+    }
+    q.src.layout = d.of(test::all_layouts), q.dst.layout = d.one_in(3) ? d.of(test::all_layouts) : q.src.layout;
+    if (quern_problem_complete(&q, &q, nullptr) == QUERN_OK && !empty(q) && direct_flops(q) < 1e6) return q;
+  }
+}
+
+// Of two problems with the same weights one's plan refuses the other's blob, or gives with it what it gives with its
+// own.
+TEST_F(Blob, AnyPlanThatTakesItIsServed) {
+  test::dice d(1);
+  int served = 0;
+  for (int i = 0; i < (test::emulated ? 500 : 2000); ++i) {
+    test::shape s = {.op = d.one_in(4) ? QUERN_CONV_TRANSPOSED : QUERN_CONV};
+    if (d.one_in(2))
+      s.groups = d.from(1, 9), s.k = d.one_in(4) ? 2 : 1;
+    else
+      s.groups = d.one_in(3) ? d.from(2, 4) : 1, s.c = d.from(1, 20), s.k = d.one_in(2) ? s.c : d.from(1, 40);
+    for (int axis = 1; axis < 3; ++axis) s.filter[axis] = d.one_in(2) ? 3 : d.from(1, 6);
+    quern_problem weights = test::problem_of(s, QUERN_NCHW, QUERN_NCHW);
+    weights.accuracy = QUERN_ACCURACY_F32_LOOSE;
+    const quern_problem p = with_weights_of(weights, d), q = with_weights_of(weights, d);
+    for (const quern_candidate& c : test::usable_candidates(p)) {
+      quern_wish wish = wish_of();
+      wish.algorithm = c.algorithm, wish.kernel = c.kernel;
+      quern_plan plan;
+      if (c.packed_bytes == 0 || quern_plan_make(&plan, nullptr, &q, &wish, nullptr) != QUERN_OK) continue;
+      prepared y(q, wish);
+      const quern_plan other = plan_of(p, wish);
+      const memory blob(std::max(other.packed_bytes, plan.packed_bytes));
+      quern_error error = {};
+      ASSERT_EQ(quern_pack(&other, y.weights.get(), blob.get(), blob.bytes(), nullptr, &error), QUERN_OK) << error.text;
+      if (quern_packed_check(&plan, blob.get(), blob.bytes(), &error) != QUERN_OK) continue;
+      ++served;
+      ASSERT_EQ(y.run(&error), QUERN_OK) << error.text;
+      const std::string expected = y.dst.copy();
+      memset(y.dst.get(), 0xff, y.dst.bytes());
+      y.args.weights = blob.get();
+      ASSERT_EQ(y.run(&error), QUERN_OK) << error.text;
+      ASSERT_TRUE(y.dst.copy() == expected)
+          << c.algorithm << " " << c.kernel << "\npacked for " << text_of(p) << "\ntaken by " << text_of(q);
+    }
+  }
+  EXPECT_GT(served, 500);
 }
 
 // A transposed convolution's order follows its stride and padding: a blob of another window is refused.
