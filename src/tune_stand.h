@@ -41,7 +41,9 @@ struct arena {
 double now_ns();
 
 // Of scale, bias or slope.
-inline uint64_t vector_bytes(const quern_problem& p) { return uint64_t(output_channels(p)) * 4; }
+inline uint64_t vector_bytes(const quern_problem& p) {
+  return uint64_t(output_channels(p) * type_bytes(vector_type(p)));
+}
 inline uint64_t workspace_of(const option& o) { return o.blocks.workspace_bytes * o.blocks.workers; }
 inline uint64_t packed_of(const option& o) { return o.algorithm->pack ? arena::aligned(o.blocks.packed_bytes) : 0; }
 

@@ -8,6 +8,7 @@
 
 #include "blob.h"
 #include "candidates.h"
+#include "guard.h"
 #include "registry.h"
 #include "tuning.h"
 
@@ -28,10 +29,10 @@ struct tuner {
     error = {};
     uint64_t needed = 0;
     if (const quern_status s = quern_tune_workspace(nullptr, &p, &wish, &budget, &needed, &error)) return s;
-    const memory workspace(std::min(needed, bytes));
+    const test::guarded<char> workspace(std::min(needed, bytes), test::edge::back, QUERN_ALIGN);
     quern_exec exec = {};
     exec.size = sizeof exec;
-    exec.workspace = workspace.get(), exec.workspace_bytes = workspace.bytes();
+    exec.workspace = workspace.data(), exec.workspace_bytes = workspace.size();
     exec.threads = wish.threads;
     exec.parallel_for = [](void*, size_t count, void (*task)(void*, size_t), void* arg) {
       std::vector<std::thread> all;
@@ -276,10 +277,17 @@ TEST_F(Tune, EveryKindOfProblem) {
   p = conv(QUERN_NCHW, 1, 16, 9, 16);
   p.groups = 16, p.weights.size[1] = 1;
   all.push_back(p);
+  for (const quern_type type : {QUERN_F64, QUERN_F16, QUERN_S8}) {
+    p = quern_conv2d(type, QUERN_NHWC, 1, 3, 2, 2, 999, 1, 1);
+    p.epilogue.scale = p.epilogue.bias = 1, p.epilogue.activation = QUERN_PRELU;
+    all.push_back(p);
+  }
   for (const quern_problem& q : all) {
     tuner t(QUERN_TUNE_WIDE);
     t.budget.milliseconds = 2000;  // a busy machine measures once in that time
-    ASSERT_EQ(t.run(q, wish_of(2)), QUERN_OK) << t.error.text << "\n" << text_of(q);
+    quern_wish plain = wish_of(2);
+    if (q.src.type != QUERN_F32) plain.algorithm = "reference";
+    ASSERT_EQ(t.run(q, plain), QUERN_OK) << t.error.text << "\n" << text_of(q);
     if (q.src.size[0] == 0) {
       EXPECT_TRUE(t.rows.empty());
       continue;
@@ -288,7 +296,7 @@ TEST_F(Tune, EveryKindOfProblem) {
     EXPECT_EQ(quern_tuning_check(t.rows[0].data(), t.rows[0].size(), nullptr, nullptr, &t.error), QUERN_OK)
         << t.error.text << "\n"
         << t.rows[0];
-    const quern_wish wish = with(wish_of(2), t.rows[0]);
+    const quern_wish wish = with(plain, t.rows[0]);
     const quern_plan plan = plan_of(q, wish);
     EXPECT_STREQ(plan.kernel, t.tuned.kernel) << t.rows[0];
   }
