@@ -13,6 +13,7 @@
 #include "problem.h"
 #include "registry.h"
 #include "versioned.h"
+#include "weights.h"
 
 namespace quern {
 namespace {
@@ -191,14 +192,23 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
   return QUERN_OK;
 }
 
-quern_status check_plain(const quern_tensor& w, const void* weights, quern_error* error) {
+// Weights of output channels [first, first + count), from that of channel `first` on.
+quern_status check_plain(const quern_plan& plan, int64_t first, int64_t count, const void* weights, const void* packed,
+                         quern_error* error) {
+  const quern_tensor& w = plan.problem.weights;
   const int64_t element = type_bytes(w.type);
   const bool is_aligned = aligned(weights, static_cast<uint64_t>(element));
-  if (bytes_of(w) == 0 || (weights && is_aligned && addressable(weights, bytes_of(w)))) return QUERN_OK;
-  return fail(error, QUERN_BUFFER, "weights", 0, element, "weights %s",
-              !weights      ? "is NULL, must point to the plain weights"
-              : !is_aligned ? "is not aligned to its elements"
-                            : "passes the end of the address space");
+  if (bytes_of(w) == 0) return QUERN_OK;
+  if (!weights || !is_aligned || !addressable(weights, bytes_of(w)))
+    return fail(error, QUERN_BUFFER, "weights", 0, element, "weights %s",
+                !weights      ? "is NULL, must point to the plain weights"
+                : !is_aligned ? "is not aligned to its elements"
+                              : "passes the end of the address space");
+  const range read = weights_read(geometry_of(plan.problem), first, count);
+  const span here = span_of("weights", static_cast<const char*>(weights) + read.begin * element,
+                            static_cast<uint64_t>(read.count() * element));
+  if (!here.meets(span_of("packed", packed, plan.packed_bytes))) return QUERN_OK;
+  return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights overlaps packed");
 }
 
 }  // namespace
@@ -243,7 +253,7 @@ quern_status quern_pack_part(const quern_plan* plan, int64_t first, int64_t coun
     return fail(error, QUERN_INVALID, "count", count, channels - first, "count is %lld, must be 0 to %lld",
                 static_cast<long long>(count), static_cast<long long>(channels - first));
   if (count == 0) return QUERN_OK;
-  if (const quern_status s = check_plain(plan->problem.weights, weights, error)) return s;
+  if (const quern_status s = check_plain(*plan, first, count, weights, packed, error)) return s;
   state.algorithm->pack({plan->problem, *state.row, state.blocks}, first, count, weights,
                         static_cast<char*>(packed) + sizeof(blob_header));
   return QUERN_OK;
@@ -266,11 +276,8 @@ quern_status quern_pack(const quern_plan* plan, const void* weights, void* packe
   if (const quern_status s = state_of(plan, state, error)) return s;
   if (const quern_status s = take_exec(exec, e, error)) return s;
   if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
-  if (output_channels(plan->problem) > 0) {
-    const uint64_t bytes = bytes_of(plan->problem.weights);
-    if (const quern_status s = check_plain(plan->problem.weights, weights, error)) return s;
-    if (bytes && span_of("weights", weights, bytes).meets(span_of("packed", packed, plan->packed_bytes)))
-      return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights overlaps packed");
+  if (const int64_t channels = output_channels(plan->problem); channels > 0) {
+    if (const quern_status s = check_plain(*plan, 0, channels, weights, packed, error)) return s;
     pack_all({plan->problem, *state.row, state.blocks}, *state.algorithm, weights,
              static_cast<char*>(packed) + sizeof(blob_header), e);
   }

@@ -56,6 +56,19 @@ inline int64_t weight_offset(const geometry& g, int64_t channel) {
   return channel / g.k * g.weights_group + channel % g.k * g.weights[0];
 }
 
+// Elements that packing these reads, counted from there; groups may lie between each other's channels.
+inline range weights_read(const geometry& g, int64_t first, int64_t count) {
+  const int64_t last = first + count - 1, groups = last / g.k - first / g.k, base = weight_offset(g, first);
+  range all = {base, weight_offset(g, last)};
+  if (groups > 0) {
+    all.begin = std::min(all.begin, weight_offset(g, (first / g.k + 1) * g.k));
+    all.end = std::max(all.end, weight_offset(g, last / g.k * g.k - 1));
+  }
+  all.end += (g.c - 1) * g.weights[1] + 1;
+  for (int i = 0; i < 3; ++i) all.end += (g.filter[i] - 1) * g.weights[2 + i];
+  return {all.begin - base, all.end - base};
+}
+
 template <class T, class Place>  // Place(group, channel in group, phase, taps before, tap, input channel, weight)
 void pack_weights(const geometry& g, int64_t first, int64_t count, const T* weights, Place place) {
   const int64_t base = weight_offset(g, first);

@@ -35,6 +35,16 @@ TEST_F(Packed, PackRefusesHostileArguments) {
   expect(quern_pack(&x.plan, w, packed.get(), bytes, &exec, &error), error, QUERN_INVALID, "exec.queue");
   expect(quern_pack(&x.plan, packed.get() + 256, packed.get(), bytes, nullptr, &error), error, QUERN_BUFFER, "weights");
 
+  // A part reads its own channels alone, which may lie right before the blob or behind it.
+  const quern_tensor& plain_weights = x.plan.problem.weights;
+  const uint64_t channel = 4 * static_cast<uint64_t>(plain_weights.stride[0]), part = 2 * channel;
+  const memory room(bytes + 2 * 4096);
+  char* const blob = room.get() + 4096;
+  const auto pack_part = [&](const char* from) { return quern_pack_part(&x.plan, 5, 2, from, blob, bytes, &error); };
+  for (const char* from : {blob - part + 4, blob, blob + 256, blob + bytes - 4})
+    expect(pack_part(from), error, QUERN_BUFFER, "weights");
+  for (const char* from : {blob - part, blob + bytes}) EXPECT_EQ(pack_part(from), QUERN_OK) << error.text;
+
   const quern_plan zero = {};
   expect(quern_pack(&zero, w, packed.get(), bytes, nullptr, &error), error, QUERN_MISMATCH, "plan");
   expect(quern_pack_seal(&zero, packed.get(), bytes, &error), error, QUERN_MISMATCH, "plan");
