@@ -54,6 +54,23 @@ inline operands small_integers(const quern_problem& p, edge side, dice& d) {
   return {p, side, [&] { return d.integer(-4, 4); }, [&] { return d.of(slopes); }};
 }
 
+// Tasks one after the other, the last one first.
+inline void from_the_last(void*, size_t count, void (*task)(void*, size_t), void* arg) {
+  while (count-- > 0) task(arg, count);
+}
+
+// Any way to run a problem; the residual is dst in every other one that lets it.
+inline way random_way(const quern_problem& p, dice& d) {
+  way how;
+  how.side = d.one_in(3) ? edge::front : edge::back;
+  how.small_caches = d.one_in(2);
+  how.threads = d.one_in(2) ? 1 : static_cast<uint32_t>(d.from(2, 5));
+  how.parallel_for = from_the_last;
+  how.in_place = p.epilogue.residual && block_of(p.residual.layout) == block_of(p.dst.layout) &&
+                 std::equal(p.dst.stride, p.dst.stride + 5, p.residual.stride) && d.one_in(2);
+  return how;
+}
+
 // The same of another element type, which is exact on small integers too: it rounds once.
 inline quern_problem of_type(quern_problem p, quern_type type) {
   for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual})

@@ -191,10 +191,6 @@ quern_problem few_channels_a_group(dice& d) {
   }
 }
 
-void in_any_order(void*, size_t count, void (*task)(void*, size_t), void* arg) {
-  for (size_t i = count; i-- > 0;) task(arg, i);
-}
-
 TEST(grouped_problems, are_exact_in_every_layout) {
   dice d(seed());
   std::map<std::string, int> solved;  // by kernel
@@ -206,10 +202,7 @@ TEST(grouped_problems, are_exact_in_every_layout) {
   const auto waits = [&](const kernel* row) { return solved[row->name] == 0; };
   for (int i = 0; i < 400 || (i < 4000 && std::any_of(rows.begin(), rows.end(), waits)); ++i) {
     const quern_problem p = few_channels_a_group(d);
-    way how = {.side = d.one_in(3) ? edge::front : edge::back, .small_caches = d.one_in(2)};
-    if (d.one_in(3)) how.threads = 3, how.parallel_for = in_any_order;
-    how.in_place = p.epilogue.residual && d.one_in(2) && p.residual.layout == p.dst.layout &&
-                   std::equal(p.dst.stride, p.dst.stride + 5, p.residual.stride);
+    const way how = random_way(p, d);
     const operands in = small_integers(p, how.side, d);
     const solution want = expected(p, in);
     // The transforms round; a wrong index is off by one and more.

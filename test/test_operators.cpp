@@ -27,9 +27,8 @@ testing::AssertionResult every_candidate_agrees(const quern_problem& p, const op
   return testing::Test::HasFailure() ? testing::AssertionFailure() : testing::AssertionSuccess();
 }
 
-testing::AssertionResult every_candidate_is_exact(const quern_problem& p, dice& d, way how = {}) {
-  how.side = d.one_in(3) ? edge::front : edge::back;
-  how.small_caches = d.one_in(2);
+testing::AssertionResult every_candidate_is_exact(const quern_problem& p, dice& d) {
+  const way how = random_way(p, d);
   return every_candidate_agrees(p, small_integers(p, how.side, d), how);
 }
 
@@ -112,15 +111,16 @@ TEST(operators, lines_with_gaps_into_scattered_outputs) {
 TEST_P(operators_of, residual_in_place) {
   const quern_layout layout = GetParam();
   dice d(5);
-  way how;
-  how.in_place = true;
   for (const shape& s : fixed_shapes)
     for (int32_t residual : {QUERN_RESIDUAL_BEFORE, QUERN_RESIDUAL_AFTER}) {
       if (emulated && !d.one_in(4)) continue;
       quern_problem p = problem_of(s, layout, layout);
       p.epilogue.residual = residual;
       p.epilogue.activation = QUERN_RELU;
-      ASSERT_TRUE(every_candidate_is_exact(completed(p), d, how));
+      p = completed(p);
+      way how = random_way(p, d);
+      how.in_place = true;
+      ASSERT_TRUE(every_candidate_agrees(p, small_integers(p, how.side, d), how));
     }
 }
 
@@ -293,9 +293,7 @@ TEST(operators, fuzz) {
   for (uint32_t first = seed(), i = 0; clock::now() < end; ++i, ++problems) {
     dice d(first + i);
     const quern_problem p = random_problem(d);
-    way how;
-    how.side = d.one_in(3) ? edge::front : edge::back;
-    how.small_caches = d.one_in(2);
+    const way how = random_way(p, d);
     const operands in = small_integers(p, how.side, d);
     ASSERT_TRUE(every_candidate_agrees(p, in, how)) << "QUERN_TEST_SEED=" << first + i;
     if (d.one_in(4)) {

@@ -287,21 +287,6 @@ testing::AssertionResult every_split_agrees(const quern_problem& p, const operan
   return testing::AssertionSuccess();
 }
 
-void several(void*, size_t count, void (*task)(void*, size_t), void* arg) {
-  while (count-- > 0) task(arg, count);
-}
-
-way random_way(const quern_problem& p, dice& d) {
-  way how;
-  how.side = d.one_in(3) ? edge::front : edge::back;
-  how.small_caches = d.one_in(2);
-  how.threads = d.one_in(2) ? 1 : static_cast<uint32_t>(d.from(2, 5));
-  how.parallel_for = several;
-  how.in_place = p.epilogue.residual && p.residual.layout == p.dst.layout &&
-                 !memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) && d.one_in(2);
-  return how;
-}
-
 TEST(split, fixed_shapes_in_every_layout) {
   dice d(1);
   int which = 0;
@@ -362,7 +347,7 @@ TEST(split, lines_of_pixels) {
           set_epilogue(p, static_cast<int>(d.from(0, 419)));
           p = completed(p);
           way how;
-          how.threads = d.one_in(2) ? 1 : 4, how.parallel_for = several;
+          how.threads = d.one_in(2) ? 1 : 4, how.parallel_for = from_the_last;
           ASSERT_TRUE(every_split_agrees(p, small_integers(p, edge::back, d), how));
           p.epilogue.residual = false;
           const full_problem full(p);

@@ -317,14 +317,7 @@ TEST(winograd, agrees_with_the_reference_between_guard_pages) {
   for (uint32_t first = seed(), i = 0; i < 250; ++i) {
     dice d(first + i);
     const quern_problem p = random_winograd(d);
-    way how;
-    how.side = d.one_in(3) ? edge::front : edge::back;
-    how.small_caches = d.one_in(2);
-    how.in_place = p.epilogue.residual && !memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) && d.one_in(2);
-    how.threads = d.one_in(2) ? 1 : static_cast<uint32_t>(d.from(2, 5));
-    how.parallel_for = [](void*, size_t count, void (*task)(void*, size_t), void* arg) {
-      while (count-- > 0) task(arg, count);
-    };
+    const way how = random_way(p, d);
     const operands in = small_integers(p, how.side, d);
     const solution want = expected(p, in);
     const float loose = 2e-5f * 16 * static_cast<float>(sum_length(p) + 4) * (p.epilogue.scale ? 16 : 4);
