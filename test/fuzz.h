@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -54,6 +55,23 @@ inline operands small_integers(const quern_problem& p, edge side, dice& d) {
   return {p, side, [&] { return d.integer(-4, 4); }, [&] { return d.of(slopes); }};
 }
 
+// How far a result from small integers, with an epilogue of set_epilogue, may be from the exact one when the sums have
+// this error bound: no operand is above 4, no slope above 2, and the epilogue rounds too.  Bounds of transforms are for
+// the worst of inputs and reach 1e-2; of random ones no form comes to 1e-6 of as many products and 20 roundings
+// besides.
+inline double allowed_error(const quern_problem& p, double error_bound) {
+  const quern_epilogue& e = p.epilogue;
+  const double sums = 16.0 * static_cast<double>(sum_length(p) + 20);
+  const double factor = std::fabs(e.alpha) * (e.scale ? 4 : 1) * (e.activation == QUERN_PRELU ? 2 : 1);
+  return (std::min(error_bound, 2e-6) + 8 * 0x1p-24) * sums * factor;
+}
+
+// Within that, where the sums round.
+inline testing::AssertionResult agree_within(const quern_problem& p, double error, const solution& want,
+                                             const solution& got) {
+  return agree(p, want, got, [error](float a, float b, size_t) { return std::fabs(double(a) - double(b)) <= error; });
+}
+
 // Tasks one after the other, the last one first.
 inline void from_the_last(void*, size_t count, void (*task)(void*, size_t), void* arg) {
   while (count-- > 0) task(arg, count);
@@ -71,7 +89,7 @@ inline way random_way(const quern_problem& p, dice& d) {
   return how;
 }
 
-// The same of another element type, which is exact on small integers too: it rounds once.
+// A problem of another element type, which is exact on small integers too: it rounds once.
 inline quern_problem of_type(quern_problem p, quern_type type) {
   for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual})
     if (t->type) t->type = type;

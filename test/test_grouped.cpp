@@ -205,16 +205,13 @@ TEST(grouped_problems, are_exact_in_every_layout) {
     const way how = random_way(p, d);
     const operands in = small_integers(p, how.side, d);
     const solution want = expected(p, in);
-    // The transforms round; a wrong index is off by one and more.
-    const float loose = 2e-5f * 16 * static_cast<float>(sum_length(p) + 4) * (p.epilogue.scale ? 16 : 4);
     for (const char* algorithm :
          {"conv_grouped", "conv_grouped_planes", "conv_grouped_winograd", "conv_grouped_planes_winograd"})
       for (const quern_candidate& c : all_candidates(p, algorithm)) {
         if (c.verdict > QUERN_USABLE) continue;
         ++solved[c.kernel];
-        const float allowed = c.accuracy == QUERN_ACCURACY_F32 ? 0 : loose;
-        ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how),
-                          [allowed](float a, float b, size_t) { return std::fabs(a - b) <= allowed; }));
+        const double allowed = c.accuracy == QUERN_ACCURACY_F32 ? 0 : allowed_error(p, c.error_bound);
+        ASSERT_TRUE(agree_within(p, allowed, want, solve(p, in, c.algorithm, c.kernel, how)));
       }
   }
   for (const kernel* row : rows) EXPECT_GE(solved[row->name], 1) << row->name;

@@ -276,13 +276,8 @@ testing::AssertionResult every_split_agrees(const quern_problem& p, const operan
     for (const algorithm* a : split_algorithms(p.op)) {
       const solution got = solve_split(p, in, *a, *row, how);
       if (got.dst.empty() && got.failure.empty()) continue;
-      // Transforms round; a wrong index is off by one and more.
-      const float allowed =
-          a->transforms ? 2e-5f * 16 * static_cast<float>(sum_length(p) + 4) * (p.epilogue.scale ? 16 : 4) : 0;
-      const auto result = agree(p, want, got, [allowed](float x, float y, size_t) {
-        return same_value(x, y) || std::fabs(x - y) <= allowed;
-      });
-      if (!result) return result;
+      const double allowed = a->transforms ? allowed_error(p, a->error_bound(full_problem(p))) : 0;  // transforms round
+      if (const auto result = agree_within(p, allowed, want, got); !result) return result;
     }
   return testing::AssertionSuccess();
 }
