@@ -26,7 +26,7 @@ constexpr double hysteresis = 0.97;       // of the choice's time, which another
 constexpr double shortest_sample = 60e3;  // ns; shorter runs are repeated
 constexpr double longest_warm_up = 5e6;   // ns
 constexpr double behind = 1.5;            // times the best: not worth a second look
-constexpr int most_entrants = 64;
+constexpr int most_entrants = most_tuned;
 
 struct level_row {
   uint32_t milliseconds;

@@ -9,7 +9,7 @@
 
 namespace quern {
 
-inline constexpr int most_samples = 48, most_trials = 128;
+inline constexpr int most_samples = 48, most_trials = 160;
 
 // One that is measured.
 struct trial {

@@ -24,7 +24,7 @@ struct tuned_candidate {
   variation as;
 };
 
-inline constexpr int most_tuned = 64;  // candidates of a row
+inline constexpr int most_tuned = 96;  // candidates of a row: more than any problem has that are usable
 
 // A row as it was read, or to be written.
 struct tuned_row {
