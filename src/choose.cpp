@@ -413,7 +413,7 @@ extern "C" quern_status quern_front(const quern_device* device, const quern_prob
   const looked_up table(p, w);
   const full_problem full(p);
   const tuned_row* const tuned = table.row();
-  constexpr size_t most = 64;  // each has less workspace than the one before it: blocks have few sizes
+  constexpr size_t most = most_tuned;  // no more are usable
   option front[most];
   size_t kept = 0;
   option o;
