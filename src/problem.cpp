@@ -298,7 +298,7 @@ quern_status check_axes(quern_problem& p, quern_error* error) {
   };
   if (!norm && p.epsilon != 0) return refuse_epsilon("0");
   if (norm && p.epsilon == 0) p.epsilon = 1e-5f;
-  // Neither does NaN, in one comparison.
+  // NaN is neither.
   if (norm && !(p.epsilon > 0 && p.epsilon < __builtin_inff())) return refuse_epsilon("above 0 and finite");
   if (!norm && !is_conv(p.op)) return no_groups(p, error);
   if (norm && !(p.axes & QUERN_AXIS_C) && p.groups != 1)

@@ -115,7 +115,6 @@ TEST(Choose, KnownChoices) {
     }
 }
 
-// The widest instructions that the CPU has, whatever its caches; none that it lacks.
 bool is_of_problem(quern_reason reason) {
   return reason == QUERN_REASON_TYPE || reason == QUERN_REASON_LAYOUT || reason == QUERN_REASON_SHAPE ||
          reason == QUERN_REASON_EPILOGUE;
@@ -145,7 +144,7 @@ TEST(Choose, WhoIsNotAskedCouldNotWin) {
     quern_problem p = test::problem_of(s, d.of(test::all_layouts), d.of(test::all_layouts));
     if (d.one_in(20)) p.src.layout = p.dst.layout = QUERN_ANY;
     p.accuracy = d.one_in(2) ? QUERN_ACCURACY_F32_FAST : QUERN_ACCURACY_F32;
-    const uint64_t isas[] = {lowest_isa, all_isas, all_isas | amx};
+    const uint64_t isas[] = {lowest_isa, vector_isas, all_isas};
     const quern_cpu cpu = d.one_in(2) ? cpu_of(d.of(isas)) : cpu_of(d.of(isas), 4, 64, 256);
     quern_wish wish = wish_of(d.one_in(2) ? 1 : 8);
     wish.cpu = &cpu;
@@ -168,11 +167,12 @@ TEST(Choose, WhoIsNotAskedCouldNotWin) {
   EXPECT_GE(chosen.size(), 5u);
 }
 
+// The widest instructions that the CPU has, whatever its caches; none that it lacks.
 TEST(Choose, FollowsTheIsa) {
   const uint64_t caches[][3] = {{0, 0, 0}, {32, 256, 0}, {32, 512, 16 << 10}, {48, 2048, 105 << 10}, {64, 65536, 1}};
   for (const quern_problem& p : problems())
     for (const auto& cache : caches)
-      for (const uint64_t isa : {lowest_isa, all_isas}) {
+      for (const uint64_t isa : {lowest_isa, vector_isas}) {
         const quern_cpu cpu = cpu_of(isa, cache[0], cache[1], cache[2]);
         quern_wish wish = wish_of();
         wish.cpu = &cpu;
@@ -184,7 +184,7 @@ TEST(Choose, FollowsTheIsa) {
           EXPECT_EQ(isa_of_kernel, lowest_isa_name) << text_of(p);
         }
         // A single pixel is too little to tell.
-        if (isa == all_isas && p.dst.size[0] != 0 && p.src.size[1] > 1) {
+        if (isa == vector_isas && p.dst.size[0] != 0 && p.src.size[1] > 1) {
           EXPECT_EQ(isa_of_kernel, highest_isa_name) << text_of(p);
         }
       }
@@ -197,7 +197,7 @@ TEST(Choose, ConstantsOfTheMachineCount) {
   ASSERT_EQ(quern_problem_parse("nhwc mb1ic1024ih28oc256oh28kh1", &dense, &error), QUERN_OK) << error.text;
   // Planes that stay in L1: of larger ones narrow vectors have lines of the cache again from L2.
   ASSERT_EQ(quern_problem_parse("nhwc g4096mb1ic4096ih14oc4096oh14kh3ph1", &depthwise, &error), QUERN_OK) << error.text;
-  quern_cpu cpu = cpu_of(all_isas);
+  quern_cpu cpu = cpu_of(vector_isas);
   ASSERT_EQ(quern_cpu_constants(&cpu, &error), QUERN_OK) << error.text;
   const auto best = [](const quern_problem& p, const quern_cpu& on, uint32_t threads) {
     quern_wish wish = wish_of(threads);
@@ -267,7 +267,7 @@ TEST(Choose, ProcessorsWithOddBits) {
   const quern_problem p = conv(QUERN_NHWC, 1, 64, 14, 64);
   quern_wish wish = wish_of();
   // The highest without those below it, as a VM might mask it; unknown bits of the future; known ones and those.
-  const uint64_t highest = all_isas == lowest_isa ? all_isas : all_isas & ~lowest_isa;
+  const uint64_t highest = vector_isas == lowest_isa ? vector_isas : vector_isas & ~lowest_isa;
   quern_cpu cpu = cpu_of(highest);
   wish.cpu = &cpu;
   EXPECT_STREQ(strrchr(plan_of(p, wish).kernel, '_') + 1, highest_isa_name);
@@ -298,7 +298,7 @@ TEST(Choose, PlanForAStrongerProcessorIsRefusedAtRun) {
 // ---- Wishes -----------------------------------------------------------------------------------------------
 
 TEST(Choose, MeetsTheWish) {
-  const quern_cpu cpu = cpu_of(all_isas | amx);
+  const quern_cpu cpu = cpu_of(all_isas);
   for (const quern_problem& p : problems()) {
     quern_wish wish = wish_of();
     wish.cpu = &cpu;
