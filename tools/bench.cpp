@@ -189,9 +189,6 @@ table results_table(const std::vector<job>& jobs, bool tuned) {
 }  // namespace
 
 int run_bench(const bench_options& options) {
-  if (!options.type.empty() && options.type != "f32") {
-    throw stop{bad_input, "--type is '" + options.type + "', must be f32"};
-  }
   for (const std::string& level : options.tune) parse_level(level);
   const wishes w(options.wishes);
   const std::vector<job> jobs = jobs_of(options);

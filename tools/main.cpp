@@ -66,7 +66,6 @@ int run(int argc, char** argv) {
       ->add_option("--layout", bench.layouts,
                    "nchw, nhwc, nc8hw8 ..., SRC:DST, or several with commas; default: as the line says")
       ->delimiter(',');
-  bench_app->add_option("--type", bench.type, "f32");
   bench_app->add_option("--accuracy", bench.accuracy, "worst error class: exact, f32, f32_fast, f32_loose, f16");
   bench_app->add_option("--epilogue", bench.epilogue, "for lines without one; '' for none")->capture_default_str();
   bench_app->add_option("--filter", bench.filter, "only layers whose name or line contains this");

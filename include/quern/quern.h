@@ -336,8 +336,8 @@ QUERN_API quern_status quern_problem_complete(const quern_problem*, quern_proble
  *
  * Everything but the descriptor has a default (conv, f32, nchw, no epilogue).  docs/text.md is the whole
  * grammar.  A missing w-value equals its h-value; missing groups, batch and stride mean 1, missing
- * padding and dilation (minus one, as benchdnn counts) 0; oh and ow, where given, decide the padding at the
- * end, and are refused when none explains them. */
+ * dilation (minus one, as benchdnn counts) and padding 0; where oh and ow are given without padding, that is half of
+ * what they need, and with padding they decide it at the end, and are refused when none explains them. */
 
 /* On failure error->value is the column (1 is the first) of the offending character. */
 QUERN_API quern_status quern_problem_parse(const char* text, quern_problem* out, quern_error*) QUERN_NOEXCEPT;
@@ -459,7 +459,7 @@ enum {
 /* What the caller insists on.  A wish that nothing meets is refused, never bent.  NULL: no wishes. */
 typedef struct quern_wish {
   uint32_t         size;      /* sizeof(quern_wish)                                                 */
-  uint32_t         threads;   /* threads that run() will have; 0 means 1                            */
+  uint32_t         threads;   /* threads that run() will have, whatever pool it is given; 0 means 1 */
   const char*      algorithm; /* only this one, e.g. "conv_im2col"; NULL: any but the reference     */
   const char*      kernel;    /* only this one, e.g. "gemm_f32_14x32_avx512"; NULL: any             */
   const char*      deny;      /* names of algorithms and kernels, and properties, not wanted, separated by
@@ -633,10 +633,15 @@ typedef struct quern_args {
   const void* slope;    /* one per output channel (PReLU)                                           */
 } quern_args;
 
+/* Runs the plan: checks plan, operands (NULL, alignment, overlap), packed weights' header and workspace, and makes one
+ * call into the algorithm.  Before that nothing is written: with QUERN_INVALID, QUERN_BUFFER or QUERN_MISMATCH dst is as
+ * it was.  Operands that the problem does not announce (a bias without epilogue.bias) are not looked at.  Uses as many
+ * threads as were wished for when the plan was made, of exec's pool; any number of threads may run one plan at once, each
+ * with its own workspace and dst.  On a GPU it puts the work on the stream and returns: QUERN_DRIVER where that fails. */
 QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const quern_exec*,
                                  quern_error*) QUERN_NOEXCEPT;
 
-/* Measures the constants of a quern_cpu on this thread, which takes less than 50 milliseconds: keep them and hand
+/* Measures the constants of a quern_cpu on this thread, which takes some 50 milliseconds: keep them and hand
  * them in with wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was
  * measured; without a pool in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace
  * is too small: it takes twice the size of a cache, and for memory as much as there is beyond the last one,
@@ -646,7 +651,7 @@ QUERN_API quern_status quern_cpu_measure(quern_cpu* out, const quern_exec*, quer
 
 /* Everything in one call: plan, pack, run, with plain weights.  Allocates what that needs (plan.packed_bytes
  * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once.  Refuses
- * QUERN_ANY, since the tensors are there. */
+ * QUERN_ANY, since the tensors are there, and what the reference alone computes, which runs when it is asked for. */
 QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, const quern_exec*,
                                      quern_error*) QUERN_NOEXCEPT;
 
@@ -658,6 +663,7 @@ QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, co
 QUERN_API quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa,
                                    int64_t csa, const float* b, int64_t rsb, int64_t csb, float beta, float* c,
                                    int64_t rsc, int64_t csc, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
+/* Bytes of workspace with which quern_sgemm allocates nothing; 0 for sizes that it refuses. */
 QUERN_API uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec*) QUERN_NOEXCEPT;
 
 /* ---- Tuning ----------------------------------------------------------------------------------- */
@@ -750,6 +756,8 @@ typedef struct quern_kernel_info {
   uint32_t      reserved;
 } quern_kernel_info;
 
+/* The kernels of this build, in the order of its table: index 0 to quern_kernel_count() - 1, else QUERN_INVALID.  `out`,
+ * whose size must be set, receives one; its texts are the library's and stay. */
 QUERN_API size_t quern_kernel_count(void) QUERN_NOEXCEPT;
 QUERN_API quern_status quern_kernel_get(size_t index, quern_kernel_info*, quern_error*) QUERN_NOEXCEPT;
 
