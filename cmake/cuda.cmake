@@ -64,7 +64,7 @@ function(quern_cuda_kernels unit files src folder flags out_source out_image)
     add_custom_command(OUTPUT "${image}"
       COMMAND "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" "${image}"
         "${QUERN_NVCC}" -fatbin -std=c++17 -O3 -fmad=false --expt-relaxed-constexpr --compress-mode=size ${targets}
-        ${warnings} "-I${src}" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${source}" -o "${image}"
+        ${warnings} "-I${src}" "-I${src}/algorithms" "-I${src}/kernels" "-I${src}/../include" -MD -MF "${image}.d" -MT "${image}" "${source}" -o "${image}"
       DEPENDS "${source}" "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/nvcc.sh" DEPFILE "${image}.d"
       COMMENT "Building CUDA fat binary ${unit}.fatbin" VERBATIM)
   endif()

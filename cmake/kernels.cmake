@@ -4,7 +4,7 @@
 #
 # A kernel file is src/<backend>/<what>_<isa>.cpp, for CUDA .cu, and ends with QUERN_KERNELS(<stem>, rows...).
 # The last word of its name is a row of the table below, which gives the compiler flags and the processors that
-# have it.  An algorithm is a file src/<name>.cpp, of a GPU src/<backend>/<name>.cpp, that ends with
+# have it.  An algorithm is a file src/algorithms/<name>.cpp, of a GPU src/<backend>/<name>.cpp, that ends with
 # QUERN_ALGORITHM(<name>, ...).
 
 # isa | folder | CMAKE_SYSTEM_PROCESSOR matches | flags (GCC and Clang; of nvcc: cuda.cmake)
@@ -74,7 +74,7 @@ function(quern_find_kernels src folder)
   set(images "")
   set(table "")
   file(GLOB files CONFIGURE_DEPENDS "${src}/*/*.cpp" "${src}/cuda/*.cu")
-  list(FILTER files EXCLUDE REGEX "/cuda/[^/]*\\.cpp$") # drivers
+  list(FILTER files EXCLUDE REGEX "/(cuda/[^/]*\\.cpp|algorithms/[^/]*)$") # drivers
   foreach(file IN LISTS files)
     get_filename_component(stem "${file}" NAME_WE)
     get_filename_component(backend "${file}" DIRECTORY)
@@ -139,7 +139,7 @@ function(quern_find_kernels src folder)
   set(QUERN_CUDA_IMAGES "${images}" PARENT_SCOPE)
   file(CONFIGURE OUTPUT "${folder}/kernels.inc" CONTENT "${table}")
 
-  file(GLOB files CONFIGURE_DEPENDS "${src}/*.cpp")
+  file(GLOB files CONFIGURE_DEPENDS "${src}/algorithms/*.cpp")
   if(table MATCHES ", cuda\\)")
     file(GLOB drivers CONFIGURE_DEPENDS "${src}/cuda/*.cpp")
     list(APPEND files ${drivers})

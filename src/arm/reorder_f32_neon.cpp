@@ -3,7 +3,7 @@
 // Layout conversion in pairs of NEON registers (reorder_f32.h): 8 pixels of 4 or 8 channels at a time.
 #include <arm_neon.h>
 
-#include "../reorder_f32.h"
+#include "reorder_f32.h"
 
 namespace quern {
 namespace {

@@ -8,8 +8,8 @@
 
 #include <cmath>
 
-#include "../half.h"
-#include "../layout.h"
+#include "half.h"
+#include "layout.h"
 
 namespace quern {
 namespace {

@@ -2,7 +2,7 @@
 //
 // Operators without products in float64, index by index: pooling, reductions, norms, softmax, elementwise.  The
 // formulas are in boxes.h.
-#include "../boxes.h"
+#include "boxes.h"
 #include "epilogue_ref.h"
 
 namespace quern {

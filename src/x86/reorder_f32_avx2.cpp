@@ -3,7 +3,7 @@
 // Layout conversion in registers of 8 floats (reorder_f32.h): 8 pixels of 4 or 8 channels at a time.
 #include <immintrin.h>
 
-#include "../reorder_f32.h"
+#include "reorder_f32.h"
 #include "transpose8_avx2.h"
 
 namespace quern {

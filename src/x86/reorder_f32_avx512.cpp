@@ -3,7 +3,7 @@
 // Layout conversion in registers of 16 floats (reorder_f32.h): 16 pixels of 4, 8 or 16 channels at a time.
 #include <immintrin.h>
 
-#include "../reorder_f32.h"
+#include "reorder_f32.h"
 #include "transpose8_avx2.h"
 
 namespace quern {

@@ -45,7 +45,8 @@ void tile(const gemm_f32& g) {
     const size_t ldb = call->ldb * sizeof(float);
     const char* ahead = reinterpret_cast<const char*>(call->ahead);
     const size_t pace = ahead ? call->pace * sizeof(float) : ldb;
-    const bool hints = ahead || !call->near;
+    // Whole tiles of wide vectors alone are worth a loop of their own.
+    const bool hints = W < 16 || PART || ahead || !call->near;
     __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
     for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
       // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
