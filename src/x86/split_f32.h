@@ -87,8 +87,8 @@ class split_splitter {
     split_vectors<PARTS>(low, upper, to_);
     src_ += 2 * call_->src_run, to_ += call_->block, channel_ += split_channels;
     if (!last) return;
-    const auto steps = channel_ / split_channels;
-    src_ += call_->src_pixel - 2 * ptrdiff_t(steps) * call_->src_run, to_ += call_->pixel - steps * call_->block;
+    const auto steps = ptrdiff_t(channel_ / split_channels);
+    src_ += call_->src_pixel - 2 * steps * call_->src_run, to_ += ptrdiff_t(call_->pixel) - steps * ptrdiff_t(call_->block);
     channel_ = 0, --pixels_;
   }
 
