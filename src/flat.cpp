@@ -121,6 +121,18 @@ quern_status check_strides(const char* row_name, const char* column_name, const 
   return QUERN_OK;
 }
 
+// Rows must not lie among the elements of other rows, nor columns of other columns.
+quern_status check_distinct(const char* row_name, const char* column_name, const matrix& m, quern_error* error) {
+  if (m.rows < 2 || m.columns < 2) return QUERN_OK;
+  const bool by_rows = m.row_stride >= m.column_stride;
+  const char* name = by_rows ? row_name : column_name;
+  const int64_t outer = by_rows ? m.row_stride : m.column_stride;
+  const int64_t inner = by_rows ? m.column_stride * m.columns : m.row_stride * m.rows;
+  if (outer >= inner) return QUERN_OK;
+  return fail(error, QUERN_INVALID, name, outer, inner, "%s is %lld, must be at least %lld, or elements of c overlap",
+              name, static_cast<long long>(outer), static_cast<long long>(inner));
+}
+
 operand operand_of(const char* name, const matrix& m, const float* p) { return {name, p, bytes_of(tensor_of(m))}; }
 
 }  // namespace
@@ -169,6 +181,7 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
   if (const quern_status s = check_strides("rsa", "csa", ma, error)) return s;
   if (const quern_status s = check_strides("rsb", "csb", mb, error)) return s;
   if (const quern_status s = check_strides("rsc", "csc", mc, error)) return s;
+  if (const quern_status s = check_distinct("rsc", "csc", mc, error)) return s;
   const operand oc = operand_of("c", mc, c);
   if (const quern_status s = check_input(oc, oc, QUERN_F32, error)) return s;
   if (alpha == 0.0f || k == 0) {  // as in BLAS, A and B are not read

@@ -49,6 +49,17 @@ quern_status within(quern_error* error, const char* what, int index, int64_t val
   return QUERN_OK;
 }
 
+// QUERN_OK when low <= value <= high, which have words: "what is VALUE, must be LOW (1) to HIGH (2)".
+template <size_t N>
+quern_status within(quern_error* error, const char* what, int32_t value, int32_t low, int32_t high,
+                    const word (&words)[N]) {
+  if (value >= low && value <= high) return QUERN_OK;
+  const char* given = name_of(words, value);
+  return fail(error, QUERN_INVALID, what, value, value < low ? low : high, "%s is %d%s%s%s, must be %d (%s) to %d (%s)",
+              what, value, *given ? " (" : "", given, *given ? ")" : "", low, name_of(words, low), high,
+              name_of(words, high));
+}
+
 bool all_zero(const int64_t* v) { return (v[0] | v[1] | v[2] | v[3] | v[4]) == 0; }
 
 int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -59,7 +70,8 @@ quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
   if (auto s = within(error, "epilogue.scale", -1, e.scale, 0, 1)) return s;
   if (auto s = within(error, "epilogue.bias", -1, e.bias, 0, 1)) return s;
   if (auto s = within(error, "epilogue.residual", -1, e.residual, 0, QUERN_RESIDUAL_AFTER)) return s;
-  if (auto s = within(error, "epilogue.activation", -1, e.activation, 0, QUERN_MISH)) return s;
+  if (auto s = within(error, "epilogue.activation", e.activation, QUERN_IDENTITY, QUERN_MISH, activation_words))
+    return s;
   for (int i = 0; i < 16; ++i) {
     if (e.reserved[i]) return refuse(error, "epilogue.reserved", i, e.reserved[i], "", 0);
   }
@@ -89,8 +101,8 @@ quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
   const float fixed_alpha = a == QUERN_HARD_SWISH ? 1.0f / 6 : 0, fixed_beta = a == QUERN_HARD_SWISH ? 0.5f : 0;
   const auto fix = [&](const char* name, float& value, float must) {
     if (value != must) {
-      return fail(error, QUERN_INVALID, name, 0, 0, "%s is %g, must be %g: activation %d takes no such parameter", name,
-                  static_cast<double>(value), static_cast<double>(must), a);
+      return fail(error, QUERN_INVALID, name, 0, 0, "%s is %g, must be %g: %s takes no such parameter", name,
+                  static_cast<double>(value), static_cast<double>(must), name_of(activation_words, a));
     }
     value = must;
     return quern_status{QUERN_OK};
@@ -165,12 +177,11 @@ constexpr uint32_t outputs_of(quern_type src) {
 // `of` and its name are what `allowed` follows from.
 quern_status check_type(const char* name, quern_type type, uint32_t allowed, const char* of, const char* of_name,
                         quern_error* error) {
-  if (type < QUERN_F32) return refuse(error, name, "type", -1, type, "at least", QUERN_F32);
-  if (type > QUERN_S32) return refuse(error, name, "type", -1, type, "at most", QUERN_S32);
-  if (allowed >> type & 1) return QUERN_OK;
-  if (!error) return QUERN_INVALID;
   char field[32], list[64] = "";
   snprintf(field, sizeof field, "%s.type", name);
+  if (auto s = within(error, field, type, QUERN_F32, QUERN_S32, type_words)) return s;
+  if (allowed >> type & 1) return QUERN_OK;
+  if (!error) return QUERN_INVALID;
   const bool several = (allowed & (allowed - 1)) != 0;
   for (const word& w : type_words)
     if (const size_t length = strlen(list); allowed >> w.value & 1)
@@ -188,8 +199,9 @@ quern_status check_type(const char* name, const quern_tensor& t, uint32_t allowe
 // Layout and sizes of a tensor that is there, whose type is known to be one; `last` is the last layout that it may
 // have.
 quern_status check_tensor(const char* name, const quern_tensor& t, quern_layout last, quern_error* error) {
-  if (t.layout < QUERN_NCHW) return refuse(error, name, "layout", -1, t.layout, "at least", QUERN_NCHW);
-  if (t.layout > last) return refuse(error, name, "layout", -1, t.layout, "at most", last);
+  char field[32];
+  snprintf(field, sizeof field, "%s.layout", name);
+  if (auto s = within(error, field, t.layout, QUERN_NCHW, last, layout_words)) return s;
   const int64_t block = block_of(t.layout);
   int64_t bytes = type_bytes(t.type) * block;
   for (int i = 0; i < 5; ++i) {
@@ -473,7 +485,7 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   quern_problem p;
   if (!given) return fail(error, QUERN_INVALID, "problem", 0, 0, "problem is NULL");
   if (auto s = take(given, p, "problem", error)) return s;
-  if (auto s = within(error, "op", -1, p.op, QUERN_CONV, QUERN_MIN)) return s;
+  if (auto s = within(error, "op", p.op, QUERN_CONV, QUERN_MIN, op_words)) return s;
   if (p.reserved) return refuse(error, "reserved", -1, p.reserved, "", 0);
   if (p.groups == 0) p.groups = 1;
   if (auto s = within(error, "groups", -1, p.groups, 1, max_window)) return s;

@@ -128,6 +128,9 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
                 "wish.overlap is %d, must be 0 to %d", w.overlap, QUERN_OVERLAP_NONE);
   if (w.reserved)
     return fail(error, QUERN_INVALID, "wish.reserved", w.reserved, 0, "wish.reserved is %u, must be 0", w.reserved);
+  if (!w.tuning && w.tuning_bytes)
+    return fail(error, QUERN_INVALID, "wish.tuning", 0, static_cast<int64_t>(w.tuning_bytes),
+                "wish.tuning is NULL, must have wish.tuning_bytes = %zu bytes", w.tuning_bytes);
   if (w.verbose < -1 || w.verbose > 2)
     return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
   if (w.gpu || device) {

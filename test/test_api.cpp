@@ -231,6 +231,7 @@ TEST(ApiPlan, RefusesHostileArguments) {
       {[](quern_wish& w) { w.reserved = 1; }, QUERN_INVALID, "wish.reserved"},
       {[](quern_wish& w) { w.verbose = -2; }, QUERN_INVALID, "wish.verbose"},
       {[](quern_wish& w) { w.verbose = 3; }, QUERN_INVALID, "wish.verbose"},
+      {[](quern_wish& w) { w.tuning_bytes = 1; }, QUERN_INVALID, "wish.tuning"},
       {[](quern_wish& w) {
          static quern_cpu cpu = {};
          w.cpu = &cpu;

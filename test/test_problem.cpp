@@ -159,7 +159,7 @@ TEST(problem_complete, names_field_value_and_limit) {
     edit change;
     const char *field, *text;
   } const cases[] = {
-      {[](auto& p) { p.op = 27; }, "op", "op is 27, must be at most 26"},
+      {[](auto& p) { p.op = 27; }, "op", "op is 27, must be 1 (conv) to 26 (min)"},
       {[](auto& p) { p.axes = QUERN_AXIS_C; }, "axes", "axes is 2, must be at most 0"},
       {[](auto& p) { p.epsilon = 1; }, "epsilon", "epsilon is 1, must be 0"},
       {[](auto& p) { p.reserved = 1; }, "reserved", "reserved is 1, must be 0"},
@@ -167,8 +167,8 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.groups = 3; }, "groups", "groups is 3, must divide src.size[1] = 8"},
       {[](auto& p) { p.groups = 8, p.weights.size[1] = 1; }, "groups", "groups is 8, must divide weights.size[0] = 12"},
       {[](auto& p) { p.groups = 2; }, "weights.size[1]", "weights.size[1] is 8, must be src.size[1] / groups = 4"},
-      {[](auto& p) { p.src.type = 0; }, "src.type", "src.type is 0, must be at least 1"},
-      {[](auto& p) { p.src.type = QUERN_S32 + 1; }, "src.type", "src.type is 8, must be at most 7"},
+      {[](auto& p) { p.src.type = 0; }, "src.type", "src.type is 0, must be 1 (f32) to 7 (s32)"},
+      {[](auto& p) { p.src.type = QUERN_S32 + 1; }, "src.type", "src.type is 8, must be 1 (f32) to 7 (s32)"},
       {[](auto& p) { p.src.type = QUERN_S32; }, "src.type",
        "src.type is s32, must be one of f32 f64 f16 bf16 s8 e4m3 where op is conv"},
       {[](auto& p) { p.weights.type = QUERN_F64; }, "weights.type",
@@ -187,9 +187,10 @@ TEST(problem_complete, names_field_value_and_limit) {
        "epilogue.bias", "epilogue.bias is 1, must be 0"},
       {[](auto& p) { p.src.type = p.weights.type = QUERN_S8, p.src.size[1] = p.weights.size[1] = 8739; }, "src.size[1]",
        "an output sums up 131085 products of s8, must be at most 131071 to stay within 32 bits"},
-      {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be at most 6"},
-      {[](auto& p) { p.weights.layout = QUERN_NC8HW8; }, "weights.layout", "weights.layout is 4, must be at most 2"},
-      {[](auto& p) { p.weights.layout = 0; }, "weights.layout", "weights.layout is 0, must be at least 1"},
+      {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be 1 (nchw) to 6 (any)"},
+      {[](auto& p) { p.weights.layout = QUERN_NC8HW8; }, "weights.layout",
+       "weights.layout is 4 (nc8hw8), must be 1 (nchw) to 2 (nhwc)"},
+      {[](auto& p) { p.weights.layout = 0; }, "weights.layout", "weights.layout is 0, must be 1 (nchw) to 2 (nhwc)"},
       {[](auto& p) { p.src.size[2] = -4; }, "src.size[2]", "src.size[2] is -4, must be at least 0"},
       {[](auto& p) { p.weights.size[3] = 0; }, "weights.size[3]", "weights.size[3] is 0, must be at least 1"},
       {[](auto& p) { p.window.filter[2] = 3; }, "window.filter[2]",
@@ -209,11 +210,11 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.epilogue.scale = -1; }, "epilogue.scale", "epilogue.scale is -1, must be at least 0"},
       {[](auto& p) { p.epilogue.residual = 3; }, "epilogue.residual", "epilogue.residual is 3, must be at most 2"},
       {[](auto& p) { p.epilogue.activation = 12; }, "epilogue.activation",
-       "epilogue.activation is 12, must be at most 11"},
+       "epilogue.activation is 12, must be 0 (identity) to 11 (mish)"},
       {[](auto& p) { p.epilogue.reserved[15] = 4; }, "epilogue.reserved[15]", "epilogue.reserved[15] is 4, must be 0"},
       {[](auto& p) { p.epilogue.alpha = std::nanf(""); }, "epilogue.alpha", "epilogue.alpha is NaN, must be a number"},
       {[](auto& p) { p.epilogue.activation = QUERN_RELU, p.epilogue.activation_beta = 6; }, "epilogue.activation_beta",
-       "epilogue.activation_beta is 6, must be 0: activation 1 takes no such parameter"},
+       "epilogue.activation_beta is 6, must be 0: relu takes no such parameter"},
       {[](auto& p) { p.epilogue.activation = QUERN_CLAMP, p.epilogue.activation_alpha = 7; },
        "epilogue.activation_alpha",
        "epilogue.activation_alpha is 7, must be at most epilogue.activation_beta = 0 for a clamp"},
@@ -242,10 +243,10 @@ TEST(problem_complete, names_field_value_and_limit) {
   g.weights.size[3] = 5;
   expect_refused(g, "weights.size[3]", "weights.size[3] is 5, must be src.size[4] = 4");
   expect_refused(quern_reorder(QUERN_F32, QUERN_ANY, QUERN_NCHW, 1, 2, 3, 4), "src.layout",
-                 "src.layout is 6, must be at most 5");
+                 "src.layout is 6 (any), must be 1 (nchw) to 5 (nc16hw16)");
   g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.src.layout = QUERN_NC4HW4;
-  expect_refused(g, "src.layout", "src.layout is 3, must be at most 2");
+  expect_refused(g, "src.layout", "src.layout is 3 (nc4hw4), must be 1 (nchw) to 2 (nhwc)");
   g = quern_gemm(QUERN_F32, 2, 3, 4);
   g.window.pad_end[2] = 1;
   expect_refused(g, "window.pad_end[2]", "window.pad_end[2] is 1, must be 0");
@@ -264,7 +265,8 @@ TEST(problem_complete, names_what_operators_without_products_lack) {
     edit change;
     const char *field, *text;
   } cases[] = {
-      {pool, [](auto& p) { p.src.layout = QUERN_ANY; }, "src.layout", "src.layout is 6, must be at most 5"},
+      {pool, [](auto& p) { p.src.layout = QUERN_ANY; }, "src.layout",
+       "src.layout is 6 (any), must be 1 (nchw) to 5 (nc16hw16)"},
       {pool, [](auto& p) { p.weights.type = QUERN_F32; }, "weights", "weights is described, but pool_max has none"},
       {pool, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
       {pool, [](auto& p) { p.axes = 1; }, "axes", "axes is 1, must be at most 0"},
@@ -292,7 +294,8 @@ TEST(problem_complete, names_what_operators_without_products_lack) {
        "weights.type is f32, must be bf16 where src.type is bf16"},
       {pool, [](auto& p) { p.src.type = QUERN_S8; }, "src.type",
        "src.type is s8, must be one of f32 f64 f16 bf16 where op is pool_max"},
-      {add, [](auto& p) { p.weights.layout = QUERN_ANY; }, "weights.layout", "weights.layout is 6, must be at most 5"},
+      {add, [](auto& p) { p.weights.layout = QUERN_ANY; }, "weights.layout",
+       "weights.layout is 6 (any), must be 1 (nchw) to 5 (nc16hw16)"},
       {add, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
   };
   for (const auto& c : cases) {

@@ -209,7 +209,7 @@ TEST(problem_parse, points_at_what_is_wrong) {
   expect_refused("pool_avg ic3ih5", 16, "kh is missing");
   expect_refused("pool_avg g3ic3ih5kh2", 10, "groups is 3, must be 1");
   expect_refused("pool_avg ic3ih5kh2 groups=3", 20, "groups= is no word of pool_avg");
-  expect_refused("pool_max any ic3ih5kh2", 10, "src.layout is 6, must be at most 5");
+  expect_refused("pool_max any ic3ih5kh2", 10, "src.layout is 6 (any), must be 1 (nchw) to 5 (nc16hw16)");
   expect_refused("softmax 1x2x3x4", 9, "axes is 0, must be at least 1");
   expect_refused("softmax 1x2x3x4 axes=cx", 23, "'x' is no axis; known: n c d h w");
   expect_refused("softmax 1x2x3x4 axes=chc", 24, "axis c is given twice");
@@ -226,9 +226,10 @@ TEST(problem_parse, points_at_what_is_wrong) {
   expect_refused("reorder ic3ih5oc3", 9, "NxCxHxW needs a whole number here");
   expect_refused("reorder 1x2x3x4 bias", 17, "epilogue.bias is 1, must be 0");
   expect_refused("reorder 1x2x3x4 wei=nhwc", 17, "weights is described, but reorder has none");
-  expect_refused("f32 nc4hw4 gemm 2x3:3x4", 5, "src.layout is 3, must be at most 2");
-  expect_refused("gemm 2x3:3x4 residual=after res=nc8hw8", 29, "residual.layout is 4, must be at most 2");
-  expect_refused("ic3ih5oc3kh3 wei=nc16hw16", 14, "weights.layout is 5, must be at most 2");
+  expect_refused("f32 nc4hw4 gemm 2x3:3x4", 5, "src.layout is 3 (nc4hw4), must be 1 (nchw) to 2 (nhwc)");
+  expect_refused("gemm 2x3:3x4 residual=after res=nc8hw8", 29,
+                 "residual.layout is 4 (nc8hw8), must be 1 (nchw) to 2 (nhwc)");
+  expect_refused("ic3ih5oc3kh3 wei=nc16hw16", 14, "weights.layout is 5 (nc16hw16), must be 1 (nchw) to 2 (nhwc)");
   expect_refused("conv conv ic3ih5oc3kh3", 6, "'conv' is a second operator");
   expect_refused("nchw:nhcw ic3ih5oc3kh3", 6, "'nhcw' is no layout; known: nchw nhwc nc4hw4 nc8hw8 nc16hw16 any");
   expect_refused("ic3ih oc3kh3", 6, "ih needs a whole number here");

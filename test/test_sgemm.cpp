@@ -228,7 +228,9 @@ TEST_F(Sgemm, RefusesHostileArguments) {
   refused(QUERN_BUFFER, "b", sgemm(4, 4, 4, a, 4, 1, askew(b), 4, 1, c, 4, 1));
   refused(QUERN_BUFFER, "c", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, askew(c), 4, 1));
   // Elements of C that would overlap.
-  refused(QUERN_INVALID, "dst.stride[3]", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 3, 1));
+  refused(QUERN_INVALID, "rsc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 3, 1));
+  refused(QUERN_INVALID, "csc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 1, 3));
+  refused(QUERN_INVALID, "rsc", sgemm(4, 4, 0, a, 4, 1, b, 4, 1, c, 3, 1));
   quern_exec exec = {};
   refused(QUERN_INVALID, "exec.size",
           [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });

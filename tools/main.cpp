@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "stop.h"
+#include "table.h"
 
 namespace tools {
 namespace {
@@ -110,6 +111,8 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-')
+      throw stop{bad_input, text("quern: '%s' is no subcommand; quern --help lists them", argv[1])};
     return app.exit(e) == 0 ? 0 : bad_input;
   }
   if (simple) return simple();

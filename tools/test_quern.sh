@@ -177,6 +177,9 @@ expect 2 bench /
 err_has 'folder'
 expect 2 bench /dev/null
 err_has 'no layers'
+expect 2 bench 'pool_max nhwc ic16ih9kh3'
+err_has 'only conv, conv_transposed, gemm and reorder of f32 can be timed on a CPU'
+nothing_ran
 expect 2 bench ic16ih9oc16kh3ph1 --filter absent
 err_has "'absent'"
 expect 2 bench ic100000ih100000oc1kh1
@@ -206,6 +209,7 @@ if [ -e /dev/full ]; then
 fi
 expect 2
 expect 2 unknown
+err_has "'unknown' is no subcommand"
 
 # ---- tune ----
 expect 0 tune 'nhwc ic16ih9oc16kh3ph1n"net:a"' 'nchw ic16ih9oc16kh3ph1n"net:b"' --file table --level fast
