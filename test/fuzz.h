@@ -192,10 +192,11 @@ inline quern_problem random_few_channels(dice& d) {
       s.begin[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
       s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
     }
-    if (d.one_in(6)) {  // groups that tensor cores take
-      static constexpr int64_t inputs[] = {2, 4, 8, 16, 32, 32};
-      s.op = QUERN_CONV, s.c = d.of(inputs), s.groups = d.from(2, 6), s.k = d.one_in(2) ? s.c : d.from(1, 40);
-      const int64_t step = d.from(1, 2);
+    const bool tensor = d.one_in(5), plain = tensor && d.one_in(2);  // groups that tensor cores take, without frills
+    if (tensor) {
+      static constexpr int64_t inputs[] = {2, 4, 8, 16, 32};
+      s.op = QUERN_CONV, s.c = d.of(inputs), s.groups = d.from(2, 6), s.k = plain ? s.c : d.from(1, 40);
+      const int64_t step = d.one_in(3) ? 2 : 1;
       for (int i = 1; i < 3; ++i) s.filter[i] = 3, s.stride[i] = step, s.dilation[i] = 1;
     }
     if (d.one_in(8)) {  // filters that reach over the image
@@ -206,9 +207,13 @@ inline quern_problem random_few_channels(dice& d) {
       }
     }
     if (s.c <= 4 && d.one_in(2)) s.image[2] = 8 * d.from(1, 3);  // lines that the copy engine takes
-    quern_problem p = problem_of(s, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC, d.one_in(4) ? QUERN_NCHW : QUERN_NHWC);
+    const quern_layout from = d.one_in(4) && !plain ? QUERN_NCHW : QUERN_NHWC;
+    quern_problem p = problem_of(s, from, d.one_in(4) && !plain ? QUERN_NCHW : QUERN_NHWC);
     p.weights.layout = d.of(layouts);
-    set_epilogue(p, static_cast<int>(d.from(0, 419)));
+    if (plain)
+      p.epilogue.bias = 1, p.epilogue.activation = d.one_in(2) ? QUERN_RELU : QUERN_IDENTITY;
+    else
+      set_epilogue(p, static_cast<int>(d.from(0, 419)));
     if (quern_problem_complete(&p, &p, nullptr) != QUERN_OK) continue;
     if (direct_flops(p) > 2e6 || extent(p.dst) > 40000 || extent(p.src) > 40000) continue;
     random_strides(p, d);
