@@ -2,10 +2,10 @@
 //
 // quern_cpu_measure: the constants of the cost model, in some tens of milliseconds.
 #include <string.h>
-#include <time.h>
 
 #include <algorithm>
 
+#include "clock.h"
 #include "exec.h"
 #include "machine.h"
 #include "registry.h"
@@ -15,12 +15,6 @@ namespace {
 
 constexpr double sample_ns = 4e5;  // of each of five
 constexpr int samples = 5;
-
-double now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) * 1e9 + double(t.tv_nsec);
-}
 
 // Least time of one call, over samples of as many as take sample_ns.  How many those are comes from the least time too:
 // a sample in which another process had the core says nothing.

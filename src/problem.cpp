@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "error.h"
+#include "geometry.h"
 #include "problem_text.h"
 #include "versioned.h"
 
@@ -61,8 +62,6 @@ quern_status within(quern_error* error, const char* what, int32_t value, int32_t
 }
 
 bool all_zero(const int64_t* v) { return (v[0] | v[1] | v[2] | v[3] | v[4]) == 0; }
-
-int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "clock.h"
 #include "exec.h"
 #include "problem.h"
 #include "tune_stand.h"

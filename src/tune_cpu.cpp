@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <time.h>
-
+#include "clock.h"
 #include "packing.h"
 #include "tune_stand.h"
 
@@ -21,12 +20,6 @@ struct random_floats {
 };
 
 }  // namespace
-
-double now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) * 1e9 + double(t.tv_nsec);
-}
 
 uint64_t race_size::workspace() const {
   uint64_t most = 0;

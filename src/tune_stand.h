@@ -38,8 +38,6 @@ struct arena {
   }
 };
 
-double now_ns();
-
 // Of scale, bias or slope.
 inline uint64_t vector_bytes(const quern_problem& p) {
   return uint64_t(output_channels(p) * type_bytes(vector_type(p)));
