@@ -91,10 +91,9 @@ struct work : tile_group {
 class fetcher {
  public:
   struct image {
-    const float* base;
+    const float* base;                 // the first channel
     int64_t image, plane, row, pixel;  // elements from one to the next
-    range channels;                    // of a pixel
-    int64_t channel_stride, block;     // as in a tensor
+    int64_t lines, line;               // of 16 channels
     int64_t first[2], size[2];         // the pixel of output (0, 0) along y and x, and how many there are
     int64_t step[2];                   // pixels an output
     int64_t each[2], apart[2];         // pixels of a tile, and from one to the next
@@ -105,16 +104,15 @@ class fetcher {
 
   // What one of `calls` calls has to fetch.
   void operator()() {
-    ++call_;
-    for (const int64_t end = segments_ * call_ / calls_; done_ < end; ++done_) {
+    for (owed_ += segments_; owed_ >= calls_; owed_ -= calls_) {
       const int64_t y = at_.output(t_, 0, t_.my) * p_.step[0] + p_.first[0] + row_ * p_.apart[0];
       int64_t x = at_.output(t_, 1, t_.mx) * p_.step[1] + p_.first[1];
       if (y >= 0 && y < p_.size[0]) {
         const float* from = p_.base + (at_.n * p_.image + at_.d * p_.plane + y * p_.row);
         for (int64_t i = 0; i < p_.each[1] && x < p_.size[1]; ++i, x += p_.apart[1])
           if (x >= 0)
-            for (int64_t c = p_.channels.begin; c < p_.channels.end; c += 16)
-              __builtin_prefetch(from + (x * p_.pixel + channel_offset(c, p_.channel_stride, p_.block)), 0, 2);
+            for (int64_t line = 0; line < p_.lines; ++line)
+              __builtin_prefetch(from + (x * p_.pixel + line * p_.line), 0, 2);
       }
       if (++row_ == p_.each[0]) row_ = 0, at_.next(t_);
     }
@@ -124,7 +122,7 @@ class fetcher {
   const tiling& t_;
   const image p_;
   place at_;
-  int64_t row_ = 0, done_ = 0, call_ = 0;
+  int64_t row_ = 0, owed_ = 0;  // owed_: parts of segments, calls_ in each
   const int64_t segments_, calls_;
 };
 
@@ -150,31 +148,29 @@ void multiply(const work& w, int64_t first, int64_t last) {
   const phase ph = phase_of(g, 0);
   const quern_args& args = w.e.args;
   const bool ahead = w.j.blocks.word[image_ahead];
+  const int64_t channel = w.group * g.k + w.channel;
   fetcher sources(t,
-                  {.base = static_cast<const float*>(args.src),
+                  {.base = static_cast<const float*>(args.src) + g.src_channel(w.group * g.c),
                    .image = g.src[0],
                    .plane = ph.d.in_step * g.src[2],
                    .row = t.src[0],
                    .pixel = t.src[1],
-                   .channels = {w.group * g.c, (w.group + 1) * g.c},
-                   .channel_stride = g.src[1],
-                   .block = g.src_block,
+                   .lines = up(g.c, 16),
+                   .line = channel_offset(16, g.src[1], g.src_block),
                    .first = {t.y.in_begin + (t.ay - t.my) * t.apart[0], t.x.in_begin + (t.ax - t.mx) * t.apart[1]},
                    .size = {t.y.in_size, t.x.in_size},
                    .step = {t.y.in_step, t.x.in_step},
                    .each = {t.my * t.stride[0], t.mx * t.stride[1]},
                    .apart = {t.step[0], t.step[1]}},
                   std::min(last, t.tiles - (last - first)), std::min(t.tiles, last + (last - first)), calls);
-  const int64_t channel = w.group * g.k + w.channel;
   fetcher destinations(t,
-                       {.base = static_cast<const float*>(args.dst),
+                       {.base = static_cast<const float*>(args.dst) + g.dst_channel(channel),
                         .image = g.dst[0],
                         .plane = g.dst[2],
                         .row = t.dst[0],
                         .pixel = t.dst[1],
-                        .channels = {channel, channel + w.channels},
-                        .channel_stride = g.dst[1],
-                        .block = g.dst_block,
+                        .lines = up(w.channels, 16),
+                        .line = channel_offset(16, g.dst[1], g.dst_block),
                         .first = {0, 0},
                         .size = {t.y.out_count, t.x.out_count},
                         .step = {1, 1},
@@ -183,32 +179,34 @@ void multiply(const work& w, int64_t first, int64_t last) {
                        first, last, calls);
   // Weights that come from afar are wanted at a steady pace: each tile of a panel fetches its share of the next one.
   // The first one of a panel would ask for more than memory brings, and the others for nothing.
-  const auto panel_at = [&](int64_t before, int64_t k) {
-    return reinterpret_cast<const float*>(w.e.packed) +
-           (panels.phase(w.group, before) + panels.panel((w.channel + k) / row.nr, int64_t(call.taps)));
-  };
-  int64_t before = 0;
+  const bool weights = w.j.blocks.word[weights_ahead];
+  const int64_t first_panel = w.channel / row.nr, last_width = panels.width(panels.count() - 1);
+  const int64_t tap_floats = g.c * panels.columns();
+  const float* const all_weights = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, 0);
+  const float* of_point = all_weights;
   const float* a = w.v;
   float* m = w.m;
   for (int64_t point = 0, y = 0; y < t.ay; ++y)
-    for (int64_t x = 0; x < t.ax; ++x, ++point, before += int64_t(call.taps), a += w.s.parts * w.s.v, m += w.s.m) {
+    for (int64_t x = 0; x < t.ax; ++x, ++point, a += w.s.parts * w.s.v, m += w.s.m) {
       const int64_t parts_x = t.parts_at(1, x);
       call.taps = static_cast<size_t>(t.parts_at(0, y) * parts_x);
+      const float* const next_point =
+          point + 1 == t.points() ? all_weights : of_point + int64_t(call.taps) * tap_floats;
       const range span = spans[takes(0, y)][takes(1, x)];
       const cut& rows = cuts[takes(0, y)][takes(1, x)];
       // What a tile leaves out is no part of its outputs.
       std::fill(m, m + span.begin * w.s.m_row, 0.0f);
       std::fill(m + span.end * w.s.m_row, m + (last - first) * w.s.m_row, 0.0f);
+      const int64_t panel_floats = panels.panel(1, int64_t(call.taps));
+      call.b = of_point + first_panel * panel_floats;
       for (int64_t k = 0; k < w.channels; k += row.nr) {
         // Whole vectors: the weights of the missing channels are zeros.
-        call.n = call.ldb = panels.width((w.channel + k) / row.nr);
+        call.n = call.ldb = w.channel + k + row.nr < g.k ? row.nr : last_width;
         for (int64_t i = 0; i < int64_t(call.taps); ++i)
           taps[i] = {(i / parts_x * t.parts[1] + i % parts_x) * w.s.v, i * g.c * int64_t(call.ldb)};
-        call.b = panel_at(before, k);
-        if (w.j.blocks.word[weights_ahead] && rows.tiles) {
-          const bool end = point + 1 == t.points();
-          call.ahead = k + row.nr < w.channels ? panel_at(before, k + row.nr)
-                                               : panel_at(end ? 0 : before + int64_t(call.taps), 0);
+        if (weights && rows.tiles) {
+          // Of another number of taps, the next point's panels begin elsewhere: near enough.
+          call.ahead = k + row.nr < w.channels ? call.b + panel_floats : next_point + first_panel * panel_floats;
           call.pace = size_t(up(int64_t(call.ldb), rows.tiles));
         }
         for (int64_t i = 0; i < rows.tiles; ++i) {
@@ -220,7 +218,9 @@ void multiply(const work& w, int64_t first, int64_t last) {
           row.gemm(call);
           if (call.ahead) call.ahead += call.pace * call.taps * call.k;
         }
+        call.b += panel_floats;
       }
+      of_point += int64_t(call.taps) * tap_floats;
     }
 }
 

@@ -76,23 +76,25 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
   const int64_t run = source_run(g, w.j.row), channel = w.group * g.c;
   const float* src = static_cast<const float*>(w.e.args.src);
   const phase ph = phase_of(g, 0);
+  // What is asked of a tile, field by field: a copy of what has just been stepped waits until that is in L1.
+  place tile(t, first);
   for (int64_t index = first, line; index < last; index += line) {
-    const place at(t, index);
-    line = run ? 1 : line_of(t, at, index, last);
-    const int64_t z = ph.d.in_begin + at.d * ph.d.in_step;
+    line = run ? 1 : line_of(t, tile, index, last);
+    const int64_t z = ph.d.in_begin + tile.d * ph.d.in_step;
     const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
-    const int64_t image = at.n * g.src[0] + z * g.src[2];
+    const int64_t image = tile.n * g.src[0] + z * g.src[2];
+    const int64_t first_y = t.y.in_begin + tile.output(t, 0, t.my) * t.y.in_step,
+                  first_x = t.x.in_begin + tile.output(t, 1, t.mx) * t.x.in_step;
+    const int points_y = tile.points(t, 0);
     // Of each tile of the line.
     int64_t at_row[buffer_tiles];
     int points[buffer_tiles];
-    place tile = at;
     for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile), points[i] = tile.points(t, 1);
     const auto below = [](int n) { return (1u << n) - 1; };
     for (int64_t part = 0; part < t.all_parts(); ++part) {
-      const int64_t y = t.y.in_begin + at.output(t, 0, t.my) * t.y.in_step + t.offset(0, part / t.parts[1]),
-                    x = t.x.in_begin + at.output(t, 1, t.mx) * t.x.in_step + t.offset(1, part % t.parts[1]);
+      const int64_t y = first_y + t.offset(0, part / t.parts[1]), x = first_x + t.offset(1, part % t.parts[1]);
       winograd_input_f32 call = {};
-      call.points[0] = at.points(t, 0);
+      call.points[0] = points_y;
       call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) & below(call.points[0]) : 0;
       if (run) {
         call.points[1] = points[0];
@@ -148,18 +150,17 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
   const float* const residual = static_cast<const float*>(w.e.args.residual);
   // From pixel to pixel along x and y.
   const int64_t out_x = t.step[1] * t.x.out_step, out_y = t.step[0] * t.y.out_step;
+  place tile(t, first);
   for (int64_t index = first, line; index < last; index += line) {
-    const place at(t, index);
-    line = run ? 1 : line_of(t, at, index, last);
-    int64_t at_row[buffer_tiles];
-    place tile = at;
-    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile);
-    const int64_t y = at.output(t, 0, t.my), x = at.output(t, 1, t.mx);
+    line = run ? 1 : line_of(t, tile, index, last);
+    const int64_t y = tile.output(t, 0, t.my), x = tile.output(t, 1, t.mx);
     const auto offset = [&](const int64_t* stride, const int64_t* plane) {
-      return at.n * stride[0] + (ph.d.out_begin + at.d * ph.d.out_step) * stride[2] +
+      return tile.n * stride[0] + (ph.d.out_begin + tile.d * ph.d.out_step) * stride[2] +
              (t.y.out_begin + y * t.y.out_step) * plane[0] + (t.x.out_begin + x * t.x.out_step) * plane[1];
     };
     const int64_t to = offset(g.dst, t.dst), from = w.epilogue.residual ? offset(g.residual, t.residual) : 0;
+    int64_t at_row[buffer_tiles];
+    for (int64_t i = 0; i < line; ++i, tile.next(t)) at_row[i] = rows.next(tile);
     const int64_t columns = outputs(t.x, x, t.step[1], line * t.mx);
     winograd_output_f32 call = {};
     call.rows = outputs(t.y, y, t.step[0], t.my);

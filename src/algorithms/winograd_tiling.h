@@ -114,9 +114,11 @@ inline tiling tiling_of(const form& f, const geometry& g) {
   return t;
 }
 
-// How many of a tile's m outputs from `first` on there are.
+// How many of a tile's m outputs from `first` on there are.  Nearly every tile has all of them, and a division takes as
+// long as transforming half a row.
 inline int64_t outputs(const axis& a, int64_t first, int64_t step, int64_t m) {
-  return std::clamp<int64_t>(up(std::max<int64_t>(a.out_count - first, 0), step), 0, m);
+  const int64_t left = a.out_count - first;
+  return left > (m - 1) * step ? m : up(std::max<int64_t>(left, 0), step);
 }
 
 // Where one tile is.
@@ -152,6 +154,7 @@ struct place {
 
 // Bit i: input first + i * step lies on the image.
 inline uint32_t on_image(const axis& a, int64_t first, int64_t step, int64_t count) {
+  if (first >= 0 && first + (count - 1) * step < a.in_size) return (1u << count) - 1;
   uint32_t bits = 0;
   for (int64_t i = 0; i < count; ++i) bits |= uint32_t(first + i * step >= 0 && first + i * step < a.in_size) << i;
   return bits;

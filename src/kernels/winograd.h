@@ -147,7 +147,10 @@ template <class V, int AY, int A>
 void input(const winograd_input_f32& t) {
   constexpr size_t W = V::width;
   size_t c = 0;
-  if (t.rows == (1u << AY) - 1 && t.columns == (1u << A) - 1)
+  // Read apart: one word of both would wait until the caller's two stores, and all before them, are in L1.
+  uint32_t rows = t.rows, columns = t.columns;
+  __asm__("" : "+r"(rows), "+r"(columns));
+  if (rows == (1u << AY) - 1 && columns == (1u << A) - 1)
     for (; c + W <= t.n; c += W) {
       if constexpr (AY == 1)
         input_rows<V, A>(t.src + (t.origin + static_cast<ptrdiff_t>(c)), 1, 0, t.column, t.v + c, t.matrix);
@@ -165,29 +168,28 @@ template <class V, int A, int M>
   constexpr size_t W = V::width;
   const epilogue_f32& e = *t.out.epilogue;
   const size_t count = t.n - c < W ? t.n - c : W, rows = t.rows, columns = t.columns;
-  const size_t dst_row = t.dst_row, residual_row = t.residual_row;
   const bool simple = e.clamp_only && count == W;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   const V bias = simple && e.bias ? V::load(e.bias + t.out.channel + c) : V::set1(-0.0f);
-  const auto finish = t.finish;
-  output_f32 out = t.out;
-  out.c += c, out.channel += c;
-  if (out.residual) out.residual += c;
-  for (size_t y = 0; y < rows; ++y, out.c += dst_row, from += row) {
+  float* dst = t.out.c + c;
+  const size_t dst_row = t.dst_row, pixel = t.out.ldc;
+  for (size_t y = 0; y < rows; ++y, dst += dst_row, from += row) {
     V d[A], o[M];
     QUERN_UNROLL for (int x = 0; x < A; ++x) d[x] = V::load(from + x * point);
     output_line<A, M>(d, o);
     if (simple) {
       QUERN_UNROLL for (int x = 0; x < M; ++x) {
         if (static_cast<size_t>(x) < columns)
-          V::min(upper, V::max(lower, o[x] + bias)).store(out.c + static_cast<size_t>(x) * out.ldc);
+          V::min(upper, V::max(lower, o[x] + bias)).store(dst + static_cast<size_t>(x) * pixel);
       }
     } else {
       alignas(64) float line[M * W];
       QUERN_UNROLL for (int x = 0; x < M; ++x) o[x].store(line + x * W);
-      const output_f32 to = out;
-      finish(to, columns, count, line, W);
-      if (out.residual) out.residual += residual_row;
+      // Copied here alone: vectors of fields would wait until the caller's stores are in L1.
+      output_f32 to = t.out;
+      to.c = dst, to.channel += c;
+      if (to.residual) to.residual += c + y * t.residual_row;
+      t.finish(to, columns, count, line, W);
     }
   }
 }
