@@ -96,7 +96,7 @@ struct gemm_f32 {
   bool accumulate;     // start from C instead of from zero
   const float* ahead;  // a hint: what to fetch meanwhile, so many elements on a step of k; NULL: B itself
   size_t pace;
-  bool near;    // a hint: B is in L1, nothing of it is to be fetched
+  bool near;    // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
   bool claims;  // a hint: C is not in L2, it is to be asked for before the sums
   output_f32 out;
 };

@@ -22,8 +22,8 @@ namespace {
 
 enum word { bands, block_panels, blocks, panels_at_once, chunk_k, images, written, fetches };
 
-// What tiles fetch into L2 meanwhile.
-enum fetched : int64_t { nothing = 0, next_pixels = 1, weights_behind = 2 };
+// What tiles fetch meanwhile.
+enum fetched : int64_t { nothing = 0, next_strip = 1, weights_behind = 2, next_line = 4 };
 
 constexpr int64_t stack_taps = 64;  // lists of taps that are longer lie in the workspace
 
@@ -132,11 +132,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // no fetching, which takes units and lines that stores wait for (5 to 9 % of short sums, Granite Rapids).
   const bool near =
       weights <= l2 / 2 && std::min(weights, 4 * k * row.nr * b.word[panels_at_once]) <= int64_t(m.l1) / 2;
-  b.word[fetches] = (weights <= l2 / 2 && image > l2 / 2 ? next_pixels : nothing) | (near ? nothing : weights_behind);
+  // They leave room there for the next line's pixels: 3 % of a first layer that L2 does not keep (Granite Rapids).
+  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
+  const bool by_line = near && image_row <= int64_t(m.l1) / 4 && operand_bytes(g, b.packed_bytes).all() > double(l2);
+  b.word[fetches] = (weights <= l2 / 2 && image > l2 / 2 ? next_strip : nothing) | (by_line ? next_line : nothing) |
+                    (near ? nothing : weights_behind);
   // Sums that wait in dst for the next chunk would overwrite a residual that is read in place.
   b.word[chunk_k] = fit || p.epilogue.residual ? INT64_MAX : std::max<int64_t>(l2 / 3 / 4 / row.nr, 256);
   const int64_t rows = std::max<int64_t>(1, first.h.out_count);
-  const int64_t image_row = std::max<int64_t>(1, 4 * g.c * g.in[2] * std::min(g.stride[1], g.in[1]));
   const bool stream_weights = k * g.k * 4 > l2 / 2;  // then they pass once, over as much image as there is
 
   // Small images go together, where they share weights that are far or make longer strips.
@@ -275,12 +278,20 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const int64_t weights_step = b.panels.panel(1, ph.taps()), dst_step = g.dst_channel(row.nr),
                 residual_step = residual ? g.residual_channel(row.nr) : 0;
   const int64_t whole = std::min(panels.end, last) - panels.begin;
-  // What the next strip reads first of all strips follows what this one's last tap reads: the first panel fetches it, a
-  // share in each step of k.
-  const bool ahead = b.j.blocks.word[fetches] & next_pixels && taps.count > 0 && s.line.src <= taps.k;
+  // What the next strip reads first of all strips follows what this one's last tap reads, and what the next line reads
+  // follows this line: the first panel fetches it, a share in each step of k.
+  const bool follows = taps.count > 0 && s.line.src <= taps.k;
+  const bool by_strip = follows && b.j.blocks.word[fetches] & next_strip;
+  const bool by_line = follows && b.j.blocks.word[fetches] & next_line;
+  const cut tiles(s.line.count, row.mr);
+  const int64_t share = s.others[2].src / std::max<int64_t>(tiles.tiles, 1);
+  const float* behind = nullptr;  // the line
   tile.near = !(b.j.blocks.word[fetches] & weights_behind);
   const auto strip = [&](const float* a, bool another, float* c, const float* add, int64_t m) {
-    if (ahead && another) {
+    if (behind) {
+      tile.ahead = behind, tile.pace = size_t(up(share, taps.count * taps.k));
+      behind += share;
+    } else if (by_strip && another) {
       tile.ahead = a + taps.whole[taps.count - 1].a + (m - 1) * s.line.src + taps.k;
       tile.pace = size_t(up(m * s.line.src, taps.count * taps.k));
     }
@@ -298,7 +309,6 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
     row.gemm(tile);
     tile.ahead = nullptr;
   };
-  const cut tiles(s.line.count, row.mr);
   for (int64_t u = 0; u < s.others[0].count; ++u)
     for (int64_t v = 0; v < s.others[1].count; ++v)
       for (int64_t w = 0; w < s.others[2].count; ++w) {
@@ -308,6 +318,9 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
         const float* a = taps.total ? src + at(&side::src) : src;
         float* c = dst + at(&side::dst);
         const float* add = residual ? residual + at(&side::residual) : nullptr;
+        behind = nullptr;
+        if (by_line && w + 1 < s.others[2].count)
+          behind = a + taps.whole[taps.count - 1].a + (s.line.count - 1) * s.line.src + taps.k;
         for (int64_t i = 0; i < tiles.tiles; ++i) {
           const int64_t m = tiles.rows(i);
           const bool is_last = i + 1 == tiles.tiles;

@@ -45,8 +45,9 @@ void tile(const gemm_f32& g) {
     const size_t ldb = call->ldb * sizeof(float);
     const char* ahead = reinterpret_cast<const char*>(call->ahead);
     const size_t pace = ahead ? call->pace * sizeof(float) : ldb;
-    // Whole tiles of wide vectors alone are worth a loop of their own.
-    const bool hints = W < 16 || PART || ahead || !call->near;
+    // Whole tiles of wide vectors alone are worth loops of their own: beside weights that stay in L1 there is room for
+    // pixels.
+    const bool own = W >= 16 && !PART && call->near;
     __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
     for (const gemm_tap* tap = call->tap; tap != call->tap + call->taps; ++tap) {
       // What a tap needs comes from the caller's memory: kept aside it would go through vector registers, and wait
@@ -61,14 +62,15 @@ void tile(const gemm_f32& g) {
       // out the rows that it will meet (up to 30 % where weights come from memory: Zen 4).
       if (!call->ahead)
         ahead = call->ldb > NV * W ? b + NV * W * sizeof(float) : b + 8192 / (sizeof(float) * NV * W) * ldb;
-      const auto steps = [&]<bool HINTS>() __attribute__((always_inline)) {
+      // HINTS is the cache they go to, 0: none.
+      const auto steps = [&]<int HINTS>() __attribute__((always_inline)) {
         for (size_t k = call->k; k != 0; --k) {
           __asm__("" : "+r"(a0), "+r"(a7), "+r"(b));
           V vb[NV];
           QUERN_UNROLL for (int j = 0; j < NV; ++j) {
             const float* from = reinterpret_cast<const float*>(b) + j * W;
             vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
-            if (HINTS) __builtin_prefetch(ahead + j * W * sizeof(float), 0, 2);
+            if (HINTS) __builtin_prefetch(ahead + j * W * sizeof(float), 0, HINTS == 1 ? 3 : 2);
           }
           QUERN_UNROLL for (int i = 0; i < MR; ++i) {
             const int r = i % 7;
@@ -83,10 +85,12 @@ void tile(const gemm_f32& g) {
           __asm__("" : "+r"(ahead));
         }
       };
-      if (hints)
-        steps.template operator()<true>();
+      if (!own)
+        steps.template operator()<2>();
+      else if (call->ahead)
+        steps.template operator()<1>();
       else
-        steps.template operator()<false>();
+        steps.template operator()<0>();
     }
     __asm__("" : "+r"(call));
   }
