@@ -427,6 +427,7 @@ struct dot_f32 {
 //   walk              cuda/walk.h
 //   group             cuda/group.h
 //   group_box         cuda/group_box.h
+//   depthwise_box     cuda/depthwise_box.h
 //   first_layer       cuda/first_layer.h
 //   first_box         cuda/first_box.h
 //   pooling           cuda/pooling.h
@@ -470,9 +471,10 @@ enum class kind : uint8_t {
   elementwise,
   walk,
   group,
-  group_box
+  group_box,
+  depthwise_box
 };
-constexpr size_t kinds = size_t(kind::group_box) + 1;
+constexpr size_t kinds = size_t(kind::depthwise_box) + 1;
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.
 enum class index_scheme : uint8_t { increments, division, table };

@@ -88,6 +88,7 @@ const char* kind_name(kind k) {
     case kind::walk: return "walk";
     case kind::group: return "group";
     case kind::group_box: return "group_box";
+    case kind::depthwise_box: return "depthwise_box";
   }
   return "unknown";
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fake_depthwise_box.h"
 #include "fake_first.h"
 #include "fake_friends.h"
 #include "fake_gpu.h"
@@ -122,6 +123,12 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
 }
 
 void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
+  const auto depthwise = [&](const char* name, auto run) {
+    if (std::string("depthwise_box_f32_") + name + "_sm90a" == row.name)
+      run(*static_cast<const depthwise_box*>(parameters[0]), blocks);
+  };
+  depthwise("3x3", run_depthwise_boxes<depthwise_3x3>);
+  depthwise("3x3s2", run_depthwise_boxes<depthwise_3x3s2>);
   const auto first = [&](const char* name, auto run) {
     if (std::string("first_") + name + "_sm80" == row.name) run(*static_cast<const first_conv*>(parameters[0]), blocks);
   };
@@ -240,12 +247,13 @@ cuda_driver fake_driver() {
   };
   d.encode_tiled = [](void* map, int, uint32_t rank, void* tensor, const uint64_t* size, const uint64_t* stride,
                       const uint32_t* box, const uint32_t* step, int, int swizzle, int, int) {
-    // Swizzled boxes are of elements of 16 bits, the others lines of words.
-    bool fits = reinterpret_cast<uintptr_t>(tensor) % 16 == 0 &&
-                (swizzle ? rank >= 2 && rank <= 4 && box[0] * 2 <= 128 : rank == 3 && box[0] * 4 % 16 == 0);
+    // Swizzled boxes are of elements of 16 bits, others of three axes lines of words.
+    bool fits = reinterpret_cast<uintptr_t>(tensor) % 16 == 0 && (swizzle ? rank >= 2 && rank <= 4 && box[0] * 2 <= 128
+                                                                  : rank == 3 ? box[0] * 4 % 16 == 0
+                                                                              : rank == 4);
     if (!fits) return 1;
-    if (swizzle) {
-      fake_boxes m = {static_cast<char*>(tensor), {1, 1, 1, 1}, {}, {1, 1, 1, 1}};
+    if (rank != 3 || swizzle) {
+      fake_boxes m = {static_cast<char*>(tensor), {1, 1, 1, 1}, {}, {1, 1, 1, 1}, swizzle != 0};
       std::copy_n(size, rank, m.size), std::copy_n(stride, rank - 1, m.stride), std::copy_n(box, rank, m.box);
       memcpy(map, &m, sizeof m);
     } else {

@@ -120,6 +120,7 @@ struct fake_boxes {
   char* tensor;
   uint64_t size[4], stride[3];
   uint32_t box[4];
+  bool swizzled;
 
   // move(in memory, NULL where there is nothing; in shared memory) for each element of the box at `first`.
   template <class T, class Move>
@@ -136,7 +137,7 @@ struct fake_boxes {
       }
       for (uint32_t j = 0; j < box[0]; ++j)
         move(inside && first[0] + j < size[0] ? reinterpret_cast<T*>(line) + first[0] + j : nullptr,
-             shared[tma_swizzled<16 / sizeof(T)>(int32_t(i), int32_t(j))]);
+             shared[swizzled ? tma_swizzled<16 / sizeof(T)>(int32_t(i), int32_t(j)) : int32_t(i * box[0] + j)]);
     }
   }
   template <class T>

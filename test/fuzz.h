@@ -194,8 +194,9 @@ inline quern_problem random_few_channels(dice& d) {
     }
     const bool tensor = d.one_in(5), plain = tensor && d.one_in(2);  // groups that tensor cores take, without frills
     if (tensor) {
-      static constexpr int64_t inputs[] = {2, 4, 8, 16, 32};
-      s.op = QUERN_CONV, s.c = d.of(inputs), s.groups = d.from(2, 6), s.k = plain ? s.c : d.from(1, 40);
+      static constexpr int64_t inputs[] = {1, 2, 4, 8, 16, 32};
+      s.op = QUERN_CONV, s.c = d.of(inputs), s.groups = s.c == 1 ? 4 * d.from(1, 20) : d.from(2, 6);
+      s.k = plain ? s.c : d.from(1, 40);
       const int64_t step = d.one_in(3) ? 2 : 1;
       for (int i = 1; i < 3; ++i) s.filter[i] = 3, s.stride[i] = step, s.dilation[i] = 1;
     }

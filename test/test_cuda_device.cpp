@@ -210,7 +210,9 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tma_f32_192x64_sm90a"},
       {"nchw mb32ic128ih28oc128oh28kh3ph1", "tensor_f32_128x64_any_sm80", "conv_tma"},
       {"nhwc g96mb32ic96ih56oc96oh56kh7ph3", "walk_f32_c1_7x7_sm80"},
-      {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80"},
+      {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "depthwise_box_f32_3x3_sm90a"},
+      {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80", "conv_depthwise_box"},
+      {"nhwc g96mb32ic96ih112oc96oh56kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75"},
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_box_f16_c8_sm90a"},
@@ -504,7 +506,7 @@ const kernel& kernel_called(const char* name) {
 
 bool for_few_channels(kind k) {
   return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::group_box ||
-         k == kind::first_layer || k == kind::first_box;
+         k == kind::depthwise_box || k == kind::first_layer || k == kind::first_box;
 }
 
 // Every row of those for few channels a group and of both algorithms for first layers, often.

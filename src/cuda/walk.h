@@ -16,7 +16,7 @@
 
 #include "cuda/chunks.h"
 #include "cuda/lines.h"
-#include "cuda/several.h"
+#include "cuda/strip_sums.h"
 
 namespace quern {
 namespace {
@@ -34,7 +34,6 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
   static constexpr int depth = (Taps + Step - 1) / Step, width = (Columns - 1) * Step + Taps;
   static constexpr bool leaves_out = Group == 1 && Outputs == 1 && Taps > 3;
   static constexpr bool writes_plain = Outputs > 1;
-  static constexpr bool pairs = Outputs == 2 && sizeof(Element) == 2;
   static constexpr int pad = 16 / sizeof(Element);  // between pixels of the ring, against bank conflicts
   static constexpr int scratch_bytes = 4 * threads * Columns;
   // Of four, two or one strip, with as many channels as that leaves threads for.
@@ -55,8 +54,7 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
   bool plain;       // nothing but clamps is left, and outputs of channels may be written at once
   int32_t columns;  // that there are from the strip's first on
   Element* dst;     // of that, in the run's first line
-  float factor[Outputs], bias[Outputs];
-  uint32_t lower, upper;  // of two elements of 16 bits
+  plain_results<Element, Outputs> results;
 
   QUERN_INLINE walk_thread(const lines_conv& conv, float* shared, int32_t block_index, int32_t index)
       : block(conv, shared + scratch_bytes / 4, block_index, index), scratch(shared + index) {
@@ -89,14 +87,8 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
     }
   }
   QUERN_INLINE void load_channels() {
-    const epilogue_f32& e = this->a.out.epilogue;
-    if constexpr (pairs)
-      lower = rounded_pair<Element>(e.lower, e.lower), upper = rounded_pair<Element>(e.upper, e.upper);
-    QUERN_UNROLL
-    for (int o = 0; o < Outputs; ++o) {
-      this->brings = channel_of(e, this->channel + o);
-      factor[o] = this->brings.factor, bias[o] = this->brings.bias;
-    }
+    results.load(this->a.out.epilogue, this->channel);
+    this->brings = channel_of(this->a.out.epilogue, this->channel);
   }
 
   // A line of inputs, number k of a step.
@@ -125,22 +117,7 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
         QUERN_UNROLL
         for (int o = 0; o < Outputs; ++o) x[o] = two.at(o);
       }
-      QUERN_UNROLL
-      for (int j = depth - 1; j >= 0; --j) {
-        const int r = j * Step + k;
-        if (r >= Taps) continue;
-        QUERN_UNROLL
-        for (int c = 0; c < Group * Outputs; ++c) {
-          const int o = c / Group, in = c % Group;
-          QUERN_UNROLL
-          for (int q = 0; q < Columns; ++q) {
-            const int s = i - q * Step;
-            if (s < 0 || s >= Taps) continue;
-            const float before = s > 0 || in > 0 || k > 0 ? sum[j][o][q] : j > 0 ? sum[j - 1][o][q] : 0.0f;
-            sum[j][o][q] = fmaf(x[c], w[o][(r * Taps + s) * Group + in], before);
-          }
-        }
-      }
+      add_input<Group, Taps, Step>(sum, w, x, i, k);
     }
   }
 
@@ -193,19 +170,11 @@ struct walk_thread : lines_block<Element, 128, Columns, Step> {
     this->channel -= Outputs;
   }
   QUERN_INLINE void write_plain(int32_t of_run, int32_t count) const {
-    const epilogue_f32& e = this->a.out.epilogue;
     Element* pixel = dst + int64_t{of_run} * (this->a.y.classes * this->a.dst_pixel[0]);
     const int32_t next = this->a.x.classes * this->a.dst_pixel[1];
     QUERN_UNROLL
     for (int q = 0; q < Columns; ++q) {
-      float y[Outputs];
-      QUERN_UNROLL
-      for (int o = 0; o < Outputs; ++o) {
-        const vec x = vec::fma(vec::set1(sum[depth - 1][o][q]), vec::set1(factor[o]), vec::set1(bias[o]));
-        y[o] = pairs ? x.v : clamp(x, vec::set1(e.lower), vec::set1(e.upper)).v;
-      }
-      several<Element, Outputs> all = several<Element, Outputs>::of(y);
-      if constexpr (pairs) all.w[0] = limited_pair<Element>(all.w[0], lower, upper);
+      const several<Element, Outputs> all = results.of(this->a.out.epilogue, sum[depth - 1], q);
       if (q < count) put_whole(pixel, all);
       pixel += next;
     }

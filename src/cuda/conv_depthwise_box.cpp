@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+//
+// Depthwise 3x3 at stride 1 and 2 in f32 on capability 9.0, which memory limits: the copy engine brings boxes of pixels
+// (cuda/depthwise_box.h).  All else is conv_walk's.
+//
+//   block: 7 x 14 outputs, or 4 x 14 at stride 2, of 32 channels
+//     warp: 7 columns of two lines of these
+#include "cuda/depthwise_box.h"
+#include "cuda/few_drive.h"
+
+namespace quern {
+namespace {
+
+constexpr int64_t channels_of = depthwise_3x3::channels;
+
+int64_t blocks_of(const geometry& g, const kernel& row) {
+  return g.n * up(g.out[1], row.mr) * up(g.out[2], row.nr) * up(g.groups, channels_of);
+}
+
+refusal refuse(const full_problem& p, const kernel& row) {
+  const geometry& g = geometry_of(p);
+  if (g.c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 1};
+  if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
+  if (const refusal r = refuse_few(p, row)) return r;
+  for (int i = 1; i < 3; ++i)
+    if (g.dilation[i] != 1) return {QUERN_REASON_SHAPE, "window.dilation", g.dilation[i], 1};
+  if (p.epilogue.residual) return {QUERN_REASON_EPILOGUE, "epilogue.residual", p.epilogue.residual, 0};
+  if (!only_clamps(epilogue_f32{.activation = p.epilogue.activation}))
+    return {QUERN_REASON_EPILOGUE, "epilogue.activation", p.epilogue.activation, QUERN_RELU};
+  // Pixels of 16 bytes lie channels last.
+  constexpr int64_t whole = 4;
+  if (g.groups % whole != 0) return {QUERN_REASON_SHAPE, "src.size[1] modulo 16 bytes", g.groups % whole, 0};
+  if (g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
+  if (g.dst[1] != 1) return {QUERN_REASON_SHAPE, "dst.stride[1]", g.dst[1], 1};
+  for (const int i : {0, 3, 4})
+    if (g.src[i] <= 0 || g.src[i] % whole != 0 || g.src[i] >= int64_t{1} << 36)
+      return {QUERN_REASON_SHAPE, "src.stride modulo 16 bytes", g.src[i] % whole, 0};
+  return refuse_many(double(blocks_of(g, row)) * channels_of, "tiles");
+}
+
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
+  blocking b = {};
+  b.packed_bytes = uint64_t(few_panels{geometry_of(p)}.size() * type_bytes(row.type));
+  b.workers = 1;
+  return b;
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
+  const geometry& g = geometry_of(p);
+  const double blocks = double(blocks_of(g, row)), processors = std::max(1u, m.gpu.multiprocessors);
+  // Clocks of a block that others do not hide, and what a block waits for (measured on an H200).
+  const double compute = 1000 * (3000 + ceil(blocks / processors) * 600) / std::max(1u, m.gpu.clock_mhz);
+  // Tiles beyond the image cost as others do; what neighbours share comes from L2.
+  const double outputs = double(g.n * g.groups) * double(g.out[1] * g.out[2]);
+  const double all = blocks * channels_of * row.mr * row.nr;
+  const double bytes = tensor_bytes(g, row.type, row.type) * (0.5 + 0.5 * std::max(1.0, all / outputs));
+  const double memory = bytes / (double(m.gpu.bandwidth) * 0.86e-9);
+  return {2300 + std::max(compute, memory), 2 * all * double(g.taps())};
+}
+
+quern_status launch(const job& j, const launching& l) {
+  const geometry& g = geometry_of(j.problem);
+  const kernel& row = j.row;
+  const phase ph = phase_of(g, 0);
+  depthwise_box a = {};
+  a.begin_h = int32_t(ph.h.in_begin), a.begin_w = int32_t(ph.w.in_begin);
+  a.tiles_h = int32_t(up(g.out[1], row.mr)), a.tiles_w = int32_t(up(g.out[2], row.nr));
+  a.chunks = int32_t(up(g.groups, channels_of));
+  a.weights = reinterpret_cast<const float*>(l.packed), a.ahead = l.loaded.ahead;
+  a.out = output_of(j, g, ph, l.args, 1);
+  a.out.k = int32_t(g.groups);
+  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? apart * 4 : 16); };
+  const uint64_t size[] = {uint64_t(g.groups), uint64_t(g.in[2]), uint64_t(g.in[1]), uint64_t(g.n)};
+  const uint64_t apart[] = {bytes(g.in[2], g.src[4]), bytes(g.in[1], g.src[3]), bytes(g.n, g.src[0])};
+  const auto under = [&](int outputs) { return uint32_t((outputs - 1) * row.step + row.taps); };
+  const uint32_t box[] = {uint32_t(channels_of), under(row.nr), under(row.mr), 1};
+  if (const quern_status s =
+          encode_tiled(l, &a.src, {cuda_map_f32, cuda_map_swizzle_none, 4, l.args.src, size, apart, box}))
+    return s;
+  return launch_kernel(l, row, uint32_t(blocks_of(g, row)), &a);
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(conv_depthwise_box, .about = "depthwise 3x3 on a GPU, boxes brought by the copy engine",
+                .drives = kind::depthwise_box, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32,
+                .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
+                .predict = predict, .error_bound = chain_bound, .pack = pack_few, .launch = launch)
