@@ -216,7 +216,8 @@ tile_clocks clocks_f32(const kernel& row) {
 }
 
 // Four instructions a group, which draw so much power that the clock falls, or the bytes from L2, a few of which tiles
-// beside each other share.  Sets of groups hide half of what is not multiplying; a cluster passes sums around.
+// beside each other share.  Sets of groups hide half of what is not multiplying, and more where stages have several
+// taps; a cluster passes sums around.
 tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double pixels = row.mr, taps = std::max<double>(row.taps, 1), blocks = row.cluster;
   const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.38;
@@ -225,6 +226,7 @@ tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double rest = 390 + 19 * pixels / blocks;
   return {std::max(products, 76 / taps + 128 * rows / 49),
           blocks > 1     ? rest + 1000 + 0.25 * pixels * row.nr * (1 - 1 / blocks)
+          : row.taps > 0 ? 390 + 7 * pixels
           : row.nr == 64 ? 0.56 * rest
                          : rest,
           2900, 400};
