@@ -126,10 +126,10 @@ TEST_F(CudaTuning, FindsTheFastestAndIsBelieved) {
       other.gpu = &its;
       ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &other, &error), QUERN_OK) << error.text;
       const std::string without = plan.kernel;
-      other.tuning = nullptr;
+      other.tuning = nullptr, other.tuning_bytes = 0;
       ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &other, &error), QUERN_OK) << error.text;
       EXPECT_EQ(plan.kernel, without);
-      other.tuning = row.data();
+      other.tuning = row.data(), other.tuning_bytes = row.size();
     }
   }
 }
