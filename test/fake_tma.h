@@ -101,6 +101,17 @@ void run_tma_tile(const tma_conv& a, int32_t tile) {
   const auto all = [&](auto f) {
     for (int thread = 0; thread < 32 * warps; ++thread) f(Tile::output(a, shared, thread), thread);
   };
+  if (Tile::writes_planes(a.out)) {
+    for (int thread = 0; thread < 32 * warps; ++thread) {
+      float own[Tile::bn / 2];
+      for (int k = 0; k < Tile::bn / 2; ++k) {
+        const int row = thread / 128 * 64 + tma_row(thread, k / 2 % 2);
+        own[k] = sum[row * Tile::bn + k / 4 * 8 + tma_column(thread, k % 2)];
+      }
+      Tile::write_planes(a, place, own, thread);
+    }
+    return;
+  }
   all([&](auto out, int thread) { out.find_places(place.pixel + thread / 32 * 16); });
   for (int32_t i = 0; i < Tile::bn / 32; ++i) {
     all([&](auto out, int thread) {
@@ -259,6 +270,13 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const sum
   const auto all = [&](auto f) {
     for (const Tile& t : threads) f(t);
   };
+  if constexpr (sizeof(T) == 2)
+    if (!threads[0].whole_chunks() && threads[0].whole_pairs())
+      return all([&](const Tile& t) {
+        float own[Tile::bm / 2];
+        for (int k = 0; k < Tile::bm / 2; ++k) own[k] = sum_at(t, k);
+        t.write_planes(own, {t.of(0), t.of(1)});
+      });
   if (!threads[0].whole_chunks()) {
     for (int i = 0; i < Tile::written / 16; ++i) {
       all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
@@ -392,7 +410,7 @@ void run_pixels_last(const pixels_last& a, unsigned blocks) {
       for (int i = 0; i < pixels_last_threads; ++i) pixels_last_copy<T>(a, block, i);
       continue;
     }
-    T shared[pixels_last_elements];
+    T shared[pixels_last_channels(sizeof(T)) * pixels_last_pitch];
     memset(shared, 0xff, sizeof shared);
     for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read(a, block, i, shared);
     for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);

@@ -375,6 +375,17 @@ bool storable(const kernel& row, const geometry& g, const gpu_output& out) {
          out.dst_stride[4] < int64_t{1} << 38 && (g.groups == 1 || g.k % chunk_of(row.type) == 0);
 }
 
+// Outputs of a channel of an image, where they lie side by side and in pairs; else none.
+int32_t plane_of(const kernel& row, const gpu_output& out) {
+  const int64_t* const stride = out.dst_stride;
+  const int64_t plane = int64_t{out.size[1]} * out.size[2];
+  const bool whole = stride[4] == 1 && (out.size[1] == 1 || stride[3] == out.size[2]) && out.size[0] == 1;
+  const bool pairs = plane % 2 == 0 && stride[0] % 2 == 0 && stride[1] % 2 == 0;
+  return type_bytes(row.type) == 2 && whole && pairs && plane >= 8 && reinterpret_cast<uintptr_t>(out.dst) % 4 == 0
+             ? int32_t(plane)
+             : 0;
+}
+
 quern_status map_output(const launching& l, const kernel& row, const geometry& g, const gpu_output& out,
                         tensor_map& map) {
   const uint64_t size[] = {uint64_t(g.k * g.groups), uint64_t(out.pixels)};
@@ -391,7 +402,7 @@ quern_status copy_pixels(const launching& l, const geometry& g, quern_type type,
                    v.pixels(),
                    int32_t(channels),
                    int32_t(v.pixel),
-                   int32_t(up(channels, pixels_last_tile)),
+                   int32_t(up(channels, pixels_last_channels(type_bytes(type)))),
                    {},
                    g.src_block,
                    int32_t(type_bytes(type)),
@@ -472,7 +483,7 @@ quern_status launch(const job& j, const launching& l) {
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
     if (a.blocks > 0)
       if (const quern_status s = map_pixels(l, row, v, ph, a.src)) return s;
-    a.stores = storable(row, g, a.out);
+    a.stores = storable(row, g, a.out), a.plane = plane_of(row, a.out);
     if (a.stores)
       if (const quern_status s = map_output(l, row, g, a.out, a.dst)) return s;
     const uint32_t multiprocessors = l.device.gpu.multiprocessors;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // An image of any layout and strides, channels last and dense, each pixel padded to 16 bytes, each line to as many
-// pixels as asked for, with zeros: what the copy engine can read.  A block turns 32 pixels x 32 channels round in
-// shared memory, between two barriers; where a pixel is 16 bytes, a thread copies one.
+// pixels as asked for, with zeros: what the copy engine can read.  A block turns 32 pixels x 128 bytes of channels
+// round in shared memory, between two barriers; where a pixel is 16 bytes, a thread copies one.
 #pragma once
 
 #include "half.h"
@@ -32,7 +32,8 @@ QUERN_INLINE int64_t pixels_last_place(const pixels_last& a, int64_t pixel) {
   return n * a.stride[0] + (line - n * a.size[0]) * a.stride[3] + w * a.stride[4];
 }
 
-constexpr int pixels_last_threads = 256, pixels_last_tile = 32, pixels_last_elements = 32 * 33;
+constexpr int pixels_last_threads = 256, pixels_last_tile = 32, pixels_last_pitch = pixels_last_tile + 1;
+constexpr int pixels_last_channels(int64_t element) { return 128 / int(element); }
 
 // Whether a thread copies a pixel, and a block as many as it has threads.
 template <class T>
@@ -59,31 +60,41 @@ QUERN_INLINE void pixels_last_copy(const pixels_last& a, int64_t block, int32_t 
 // Lanes along pixels.
 template <class T>
 QUERN_INLINE void pixels_last_read(const pixels_last& a, int64_t block, int32_t thread, T* shared) {
-  const int32_t lane = thread % 32;
-  const int64_t pixel = block / a.channel_tiles * pixels_last_tile + lane;
+  constexpr int channels = pixels_last_channels(sizeof(T)), apart = pixels_last_threads / 32;
+  const int64_t tile = block / a.channel_tiles, pixel = tile * pixels_last_tile + thread % 32;
   if (pixel >= a.pixels) return;
   const int64_t place = pixels_last_place(a, pixel);
-  const int32_t first = static_cast<int32_t>(block % a.channel_tiles) * pixels_last_tile;
+  const int32_t first = static_cast<int32_t>(block - tile * a.channel_tiles) * channels + thread / 32;
+  T x[channels / apart];  // all are asked for before one is waited for
   QUERN_UNROLL
-  for (int i = 0; i < 32; i += pixels_last_threads / 32) {
-    const int32_t channel = first + i + thread / 32;
-    shared[(i + thread / 32) * 33 + lane] =
-        place >= 0 && channel < a.channels
-            ? static_cast<const T*>(a.src)[place + channel_offset(channel, a.stride[1], a.block)]
-            : T{};
+  for (int i = 0; i < channels / apart; ++i) {
+    const int32_t channel = first + i * apart;
+    x[i] = place >= 0 && channel < a.channels
+               ? static_cast<const T*>(a.src)[place + channel_offset(channel, a.stride[1], a.block)]
+               : T{};
   }
+  QUERN_UNROLL
+  for (int i = 0; i < channels / apart; ++i) shared[(thread / 32 + i * apart) * pixels_last_pitch + thread % 32] = x[i];
 }
 
-// Lanes along channels.
+// Lanes along channels, four bytes each: pixels are whole words.
 template <class T>
 QUERN_INLINE void pixels_last_write(const pixels_last& a, int64_t block, int32_t thread, const T* shared) {
-  const int32_t channel = static_cast<int32_t>(block % a.channel_tiles) * pixels_last_tile + thread % 32;
+  constexpr int channels = pixels_last_channels(sizeof(T)), count = 4 / sizeof(T);
+  struct alignas(4) word {
+    T v[count];
+  };
+  const int64_t tile = block / a.channel_tiles;
+  const int32_t in = thread % 32 * count,
+                channel = static_cast<int32_t>(block - tile * a.channel_tiles) * channels + in;
   if (channel >= a.padded) return;
   QUERN_UNROLL
   for (int i = 0; i < 32; i += pixels_last_threads / 32) {
-    const int64_t pixel = block / a.channel_tiles * pixels_last_tile + i + thread / 32;
-    if (pixel < a.pixels)
-      static_cast<T*>(a.dst)[pixel * a.padded + channel] = shared[thread % 32 * 33 + i + thread / 32];
+    const int64_t pixel = tile * pixels_last_tile + i + thread / 32;
+    word x;
+    QUERN_UNROLL
+    for (int v = 0; v < count; ++v) x.v[v] = shared[(in + v) * pixels_last_pitch + i + thread / 32];
+    if (pixel < a.pixels) *reinterpret_cast<word*>(static_cast<T*>(a.dst) + pixel * a.padded + channel) = x;
   }
 }
 
@@ -95,7 +106,7 @@ QUERN_INLINE void pixels_last_write(const pixels_last& a, int64_t block, int32_t
 template <class T>
 __device__ __forceinline__ void run_pixels_last(const quern::pixels_last& a) {
   if (quern::pixels_last_whole<T>(a)) return quern::pixels_last_copy<T>(a, blockIdx.x, threadIdx.x);
-  __shared__ T shared[quern::pixels_last_elements];
+  __shared__ T shared[quern::pixels_last_channels(sizeof(T)) * quern::pixels_last_pitch];
   quern::pixels_last_read(a, blockIdx.x, threadIdx.x, shared);
   __syncthreads();
   quern::pixels_last_write(a, blockIdx.x, threadIdx.x, shared);

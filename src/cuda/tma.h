@@ -33,8 +33,9 @@ struct tma_conv {
   const char* weights;
   int64_t weights_group;  // bytes
   gpu_output out;
-  bool stores;  // the engine writes dst, by a map of [pixel][channel]
-  bool ahead;   // weights are requested before what precedes the kernel has ended
+  int32_t plane;  // outputs of an image and channel, which lie side by side in even places; 0: they do not
+  bool stores;    // the engine writes dst, by a map of [pixel][channel]
+  bool ahead;     // weights are requested before what precedes the kernel has ended
   tensor_map dst;
 };
 

@@ -54,6 +54,34 @@ struct tma_tile_f32 {
     }
   };
 
+  // Channels first: a warp has eight pixels of a channel, and writes them where they belong.
+  QUERN_INLINE static bool writes_planes(const gpu_output& out) {
+    return out.dst_stride[1] != 1 && only_clamps(out.epilogue) && !out.epilogue.residual;
+  }
+  QUERN_INLINE static void write_planes(const tma_conv& a, const tma_place& place, const float* sum, int32_t thread) {
+    const gpu_output& out = a.out;
+    float* to[2];
+    bool exists[2];
+    QUERN_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int32_t pixel = place.pixel + thread / 128 * 64 + tma_row(thread, i);
+      exists[i] = pixel < out.pixels;
+      to[i] = static_cast<float*>(out.dst) + (exists[i] ? out.place_of(pixel, out.dst_stride) : 0);
+    }
+    QUERN_UNROLL
+    for (int k = 0; k < bn / 4; ++k) {
+      const int32_t column = place.channel + k / 2 * 8 + tma_column(thread, k % 2);
+      if (column >= out.k) continue;
+      const int32_t channel = place.group * out.k + column;
+      const channel_f32 of = channel_of(out.epilogue, channel);
+      QUERN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const float y = finished<true, false>(out.epilogue, of, sum[k / 2 * 4 + 2 * i + k % 2], 0);
+        if (exists[i]) to[i][channel * out.dst_stride[1]] = y;
+      }
+    }
+  }
+
   // The epilogue, by each warp for itself: 32 channels after the other.
   QUERN_INLINE static warp_out output(const tma_conv& a, float* shared, int32_t thread) {
     return {a.out, shared + stages_floats + thread / 32 * warp_out::floats, thread % 32};

@@ -87,6 +87,10 @@ __device__ __forceinline__ void multiply(const tma_conv& a, float* shared, uint3
     finish();
 
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+    if (Tile::writes_planes(a.out)) {
+      Tile::write_planes(a, place, sum, thread);
+      continue;
+    }
     const typename Tile::warp_out out = Tile::output(a, shared, thread);
     out.find_places(place.pixel + thread / 32 * 16);
 #pragma unroll

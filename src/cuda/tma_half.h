@@ -143,6 +143,33 @@ struct tma_tile_half {
       store(shared + i * 128, place.group * a.out.k + channel(), place.pixel + first + i);
   }
 
+  // Channels first: a thread has pairs of pixels of two channels, and writes them by itself.
+  QUERN_INLINE bool whole_pairs() const {
+    return sizeof(Element) == 2 && taps == 1 && cluster == 1 && a.plane > 0 && only_clamps(a.out.epilogue) &&
+           !a.out.epilogue.residual;
+  }
+  QUERN_INLINE void write_planes(const float* sum, const channel_f32 (&of)[2]) const {
+    int32_t pixel = place.pixel + tma_column(thread, 0), image = pixel / a.plane, at = pixel - image * a.plane;
+    Element* to[2];
+    QUERN_UNROLL
+    for (int i = 0; i < 2; ++i)
+      to[i] = static_cast<Element*>(a.out.dst) + image * a.out.dst_stride[0] +
+              (int64_t{place.group} * a.out.k + channel() + tma_row(thread, i)) * a.out.dst_stride[1];
+    QUERN_UNROLL
+    for (int j = 0; j < bm / 8; ++j) {
+      QUERN_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const int k = 4 * j + 2 * i;
+        const uint32_t pair = finished_pair<Element, false>(a.out.epilogue, of[i], sum[k], sum[k + 1], 0);
+        if (pixel < a.out.pixels && channel() + tma_row(thread, i) < a.out.k)
+          *reinterpret_cast<uint32_t*>(to[i] + at) = pair;
+      }
+      pixel += 8, at += 8;
+      if (at < a.plane) continue;
+      at -= a.plane, to[0] += a.out.dst_stride[0], to[1] += a.out.dst_stride[0];
+    }
+  }
+
   // Any other output, by each warp for itself: its 16 channels of 16 pixels after the other.
   QUERN_INLINE warp_out output() const {
     return {a.out, reinterpret_cast<float*>(shared) + thread % 128 / 32 * warp_out::floats, thread % 32};

@@ -139,7 +139,9 @@ __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, c
                       : write_parts<Tile, false>(t, group, from, sum, of);
     }
   }
-  // One copy of the activations; sums must be named by constants.
+  if constexpr (sizeof(typename Tile::element) == 2 && Tile::taps == 1 && Tile::cluster == 1)
+    if (t.whole_pairs()) return t.write_planes(sum, of);
+      // One copy of the activations; sums must be named by constants.
 #pragma unroll 1
   for (int i = 0; i < Tile::written / 16; ++i) {
     __syncwarp();
