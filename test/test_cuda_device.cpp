@@ -228,6 +228,8 @@ TEST_F(CudaDevice, KnownChoices) {
       {"s8 nhwc mb32ic256ih14oc256oh14kh3ph1", "tma_s8_128x128_sm90a"},
       {"s8 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_s8_128x64_sm90a"},
       {"s8 nhwc mb32ic128ih28oc128oh28kh3ph1", "tensor_s8_128x64_sm80", "conv_tma"},
+      {"s8 nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1", "tma_s8_128x64_sm90a"},
+      {"f16 nhwc mb1ic128ih512oc128oh512kh3ph1", "tma_f16_256x64_w3_sm90a"},
       {"e4m3 nhwc mb16ic256ih56oc256oh56kh3ph1", "tma_e4m3_192x128_sm90a"},
   };
   const quern_device* device = open();

@@ -125,6 +125,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
                          : area < 128 * 64  ? 1.15
                          : area < 128 * 128 ? 1.07
                                             : 1);
+  const double around = !halves ? 24 : type_bytes(row.type) == 2 ? 250 : 900;
   double ns = 0, flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
@@ -133,7 +134,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
     const double waves = ceil(count / m.gpu.multiprocessors);
     // Few warps on a multiprocessor wait for each other's loads.
     const double warps = std::min(waves * row.threads / 32, tensor ? 8.0 : 16.0);
-    const double clocks = waves * area * (depth * slower / 0.78 * (1 + 2 / warps) + (halves ? 250 : 24)) / lanes + 3000;
+    const double clocks = waves * area * (depth * slower / 0.78 * (1 + 2 / warps) + around) / lanes + 3000;
     ns += 2000 + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * count * area * depth;
   }
