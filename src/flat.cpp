@@ -121,16 +121,17 @@ quern_status check_strides(const char* row_name, const char* column_name, const 
   return QUERN_OK;
 }
 
-// Rows must not lie among the elements of other rows, nor columns of other columns.
+// No two elements meet when the sparser axis steps over all that the denser one spans: the rule of every dst, with the
+// names of this call.
 quern_status check_distinct(const char* row_name, const char* column_name, const matrix& m, quern_error* error) {
   if (m.rows < 2 || m.columns < 2) return QUERN_OK;
   const bool by_rows = m.row_stride >= m.column_stride;
   const char* name = by_rows ? row_name : column_name;
-  const int64_t outer = by_rows ? m.row_stride : m.column_stride;
-  const int64_t inner = by_rows ? m.column_stride * m.columns : m.row_stride * m.rows;
-  if (outer >= inner) return QUERN_OK;
-  return fail(error, QUERN_INVALID, name, outer, inner, "%s is %lld, must be at least %lld, or elements of c overlap",
-              name, static_cast<long long>(outer), static_cast<long long>(inner));
+  const int64_t step = by_rows ? m.row_stride : m.column_stride;
+  const int64_t span = 1 + (by_rows ? (m.columns - 1) * m.column_stride : (m.rows - 1) * m.row_stride);
+  if (step >= span) return QUERN_OK;
+  return fail(error, QUERN_INVALID, name, step, span, "%s is %lld, must be at least %lld, or elements of c overlap",
+              name, static_cast<long long>(step), static_cast<long long>(span));
 }
 
 operand operand_of(const char* name, const matrix& m, const float* p) { return {name, p, bytes_of(tensor_of(m))}; }

@@ -17,7 +17,7 @@ struct matrix {
   int64_t elements() const { return rows && columns ? (rows - 1) * row_stride + (columns - 1) * column_stride + 1 : 0; }
 };
 
-enum lie { row_major, column_major, rows_padded, columns_padded, both_strided, kinds };
+enum lie { row_major, column_major, rows_padded, columns_padded, both_strided, just_apart, kinds };
 
 matrix lying(int how, int64_t rows, int64_t columns) {
   switch (how) {
@@ -25,7 +25,8 @@ matrix lying(int how, int64_t rows, int64_t columns) {
     case column_major: return {rows, columns, 1, rows};
     case rows_padded: return {rows, columns, columns + 3, 1};
     case columns_padded: return {rows, columns, 1, rows + 5};
-    default: return {rows, columns, 2 * columns + 1, 2};
+    case both_strided: return {rows, columns, 2 * columns + 1, 2};
+    default: return {rows, columns, 2 * columns - 1, 2};
   }
 }
 
@@ -231,6 +232,7 @@ TEST_F(Sgemm, RefusesHostileArguments) {
   refused(QUERN_INVALID, "rsc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 3, 1));
   refused(QUERN_INVALID, "csc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 1, 3));
   refused(QUERN_INVALID, "rsc", sgemm(4, 4, 0, a, 4, 1, b, 4, 1, c, 3, 1));
+  refused(QUERN_INVALID, "rsc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 6, 2));
   quern_exec exec = {};
   refused(QUERN_INVALID, "exec.size",
           [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });
