@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "driver.h"
 #include "pixels.h"
 
 namespace quern {
@@ -92,6 +93,40 @@ geometry band_geometry(const Problem& p) {
   g.in[2] = g.out[2] = pixels;
   g.in[0] = g.out[0] = g.in[1] = g.out[1] = 1;
   return g;
+}
+
+// What one task works on: a block of output channels, and of a phase's outputs at one depth some rows and columns.
+struct band_task {
+  int64_t block, d, f, group, n;
+  phase ph;
+  range rows, cols;
+
+  // Elements from the first one of a tensor, whose strides these are, to the phase's first output at that depth.
+  int64_t begin(const int64_t* stride) const {
+    return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] + ph.h.out_begin * stride[3] +
+           ph.w.out_begin * stride[4];
+  }
+};
+
+// Calls run(task, workspace) for all that there are of so many blocks, columns and bands of rows.
+template <class Run>
+void for_each_band(const job& j, const execution& e, const geometry& g, int64_t blocks, int64_t columns, int64_t bands,
+                   const Run& run) {
+  const int64_t depths = phase_of(g, 0).d.out_count;
+  const int64_t items = g.n * g.groups * g.phases() * depths * bands * columns * blocks;
+  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
+    const auto digit = [&](int64_t base) {
+      const int64_t value = item % base;
+      item /= base;
+      return value;
+    };
+    const int64_t block = digit(blocks), column = digit(columns), band = digit(bands), d = digit(depths);
+    const int64_t f = digit(g.phases()), group = digit(g.groups);
+    const phase ph = phase_of(g, f);
+    const range rows = part(ph.h.out_count, band, bands), cols = part(ph.w.out_count, column, columns);
+    if (d >= ph.d.out_count || rows.count() == 0 || cols.count() == 0) return;
+    run(band_task{block, d, f, group, item, ph, rows, cols}, workspace);
+  });
 }
 
 }  // namespace quern

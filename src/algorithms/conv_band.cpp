@@ -271,19 +271,8 @@ void run(const job& j, const execution& e) {
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t depth = phase_of(g, 0).d.out_count;
-  const int64_t items = g.n * g.groups * g.phases() * depth * word[bands] * word[blocks];
-  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t block_index = item % word[blocks], band = item / word[blocks] % word[bands];
-    const int64_t upper = item / word[blocks] / word[bands], d = upper % depth, rest = upper / depth;
-    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
-    const phase ph = phase_of(g, f);
-    const range rows = part(ph.h.out_count, band, word[bands]);
-    if (d >= ph.d.out_count || rows.count() == 0) return;
-    const auto begin = [&](const int64_t* stride) {
-      return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] + ph.h.out_begin * stride[3] +
-             ph.w.out_begin * stride[4];
-    };
+  for_each_band(j, e, g, word[blocks], 1, word[bands], [&](const band_task& at, char* workspace) {
+    const phase& ph = at.ph;
     float* strip = reinterpret_cast<float*>(workspace);
     const block b = {
         .j = j,
@@ -292,24 +281,25 @@ void run(const job& j, const execution& e) {
         .epilogue = epilogue,
         .h = band_axis(ph.h),
         .w = band_axis(ph.w),
-        .td = ph.d.taps_at(d),
-        .rows = rows,
-        .channels = {group * g.c, (group + 1) * g.c},
-        .image = static_cast<const float*>(e.args.src) + n * g.src[0],
-        .dst = static_cast<float*>(e.args.dst) + begin(g.dst),
-        .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + begin(g.residual) : nullptr,
+        .td = ph.d.taps_at(at.d),
+        .rows = at.rows,
+        .channels = {at.group * g.c, (at.group + 1) * g.c},
+        .image = static_cast<const float*>(e.args.src) + at.n * g.src[0],
+        .dst = static_cast<float*>(e.args.dst) + at.begin(g.dst),
+        .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + at.begin(g.residual) : nullptr,
         .strip = strip,
         .sums = strip + word[strip_floats]};
-    if (g.c > 0) copy_band(b, d);
-    const int64_t before = taps_before(g, f);
-    const int64_t last = std::min<int64_t>(panels.count(), (block_index + 1) * word[block_panels]);
-    for (int64_t panel = block_index * word[block_panels]; panel < last; ++panel) {
+    if (g.c > 0) copy_band(b, at.d);
+    const int64_t before = taps_before(g, at.f);
+    const int64_t last = std::min<int64_t>(panels.count(), (at.block + 1) * word[block_panels]);
+    for (int64_t panel = at.block * word[block_panels]; panel < last; ++panel) {
       gemm_f32 tile = {};
       tile.n = std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr);
-      tile.b = reinterpret_cast<const float*>(e.packed) + panels.phase(group, before) + panels.panel(panel, ph.taps());
+      tile.b =
+          reinterpret_cast<const float*>(e.packed) + panels.phase(at.group, before) + panels.panel(panel, ph.taps());
       tile.ldb = panels.width(panel);
-      for (int64_t y = rows.begin; y < rows.end; y += word[lines])
-        rows_of_panel(b, tile, {y, std::min(rows.end, y + word[lines])}, group * g.k + panel * j.row.nr);
+      for (int64_t y = at.rows.begin; y < at.rows.end; y += word[lines])
+        rows_of_panel(b, tile, {y, std::min(at.rows.end, y + word[lines])}, at.group * g.k + panel * j.row.nr);
     }
     if (word[written] == streamed_writes) finish_streams();
   });

@@ -221,30 +221,24 @@ void run(const job& j, const execution& e) {
   const weight_rows weights = {g};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t depth = phase_of(g, 0).d.out_count;
   const cut tiles(g.k, j.row.mr);
-  const int64_t items = g.n * g.groups * g.phases() * depth * word[bands] * word[blocks];
-  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t index = item % word[blocks], band = item / word[blocks] % word[bands];
-    const int64_t upper = item / word[blocks] / word[bands], d = upper % depth, rest = upper / depth;
-    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
-    const phase ph = phase_of(g, f);
-    const range rows = part(ph.h.out_count, band, word[bands]);
-    if (d >= ph.d.out_count || rows.count() == 0) return;
+  for_each_band(j, e, g, word[blocks], 1, word[bands], [&](const band_task& at, char* workspace) {
+    const phase& ph = at.ph;
+    const range rows = at.rows;
     const block b = {
         .j = j,
         .g = g,
         .ph = ph,
         .s = planes(ph, rows.count()),
-        .td = ph.d.taps_at(d),
+        .td = ph.d.taps_at(at.d),
         .rows = rows,
-        .tiles = {index * word[block_tiles], std::min<int64_t>(tiles.tiles, (index + 1) * word[block_tiles])},
-        .channels = {group * g.c, (group + 1) * g.c},
-        .image = static_cast<const float*>(e.args.src) + n * g.src[0],
+        .tiles = {at.block * word[block_tiles], std::min<int64_t>(tiles.tiles, (at.block + 1) * word[block_tiles])},
+        .channels = {at.group * g.c, (at.group + 1) * g.c},
+        .image = static_cast<const float*>(e.args.src) + at.n * g.src[0],
         .strip = reinterpret_cast<float*>(workspace)};
     gemm_tap* taps = reinterpret_cast<gemm_tap*>(
         workspace + (word[strip_floats] + (word[sown] ? 2 * j.row.mr * j.row.nr : 0)) * int64_t(sizeof(float)));
-    if (g.c > 0) copy_band(b, d);
+    if (g.c > 0) copy_band(b, at.d);
 
     gemm_f32 tile = {};
     tile.k = g.c;
@@ -256,17 +250,17 @@ void run(const job& j, const execution& e) {
     set_writes(tile, word[written]);
     tile.out.channels_are_rows = true;
     const auto place = [&](const int64_t* stride, int64_t y) {
-      return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
-             (ph.h.out_begin + y * ph.h.out_step) * stride[3] + ph.w.out_begin * stride[4];
+      return at.begin(stride) + y * ph.h.out_step * stride[3];
     };
     const int64_t pixel = word[sown] ? ph.w.out_step * g.dst[4] : 1,
                   add_pixel = word[sown] ? ph.w.out_step * g.residual[4] : 1;
     const bool dense = b.s.flat(ph) && ph.h.out_step * g.dst[3] == ph.w.out_count * pixel &&
                        (!epilogue.residual || ph.h.out_step * g.residual[3] == ph.w.out_count * add_pixel);
     for (int64_t i = b.tiles.begin; i < b.tiles.end; ++i) {
-      const int64_t channel = group * g.k + tiles.begin(i);
+      const int64_t channel = at.group * g.k + tiles.begin(i);
       tile.m = tiles.rows(i);
-      tile.a = reinterpret_cast<const float*>(e.packed) + weights.phase(group, f) + tiles.begin(i) * int64_t(tile.lda);
+      tile.a =
+          reinterpret_cast<const float*>(e.packed) + weights.phase(at.group, at.f) + tiles.begin(i) * int64_t(tile.lda);
       tile.out.channel = channel;
       for (range ys = rows; ys.begin < rows.end; ys.begin = ys.end) {
         ys = ph.h.span(ys.begin, rows.end);

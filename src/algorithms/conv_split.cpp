@@ -317,32 +317,17 @@ void run(const job& j, const execution& e, int parts) {
   const layouts in(j.problem, g);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t depths = phase_of(g, 0).d.out_count;
-  const int64_t items = g.n * g.groups * g.phases() * depths * word[bands] * word[columns] * word[blocks];
-  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    int64_t rest = item;
-    const auto digit = [&](int64_t base) {
-      const int64_t value = rest % base;
-      rest /= base;
-      return value;
-    };
-    const int64_t block = digit(word[blocks]), column = digit(word[columns]), band = digit(word[bands]);
-    const int64_t d = digit(depths), f = digit(g.phases()), group = digit(g.groups), n = rest;
-    const phase ph = phase_of(g, f);
-    const range rows = part(ph.h.out_count, band, word[bands]), cols = part(ph.w.out_count, column, word[columns]);
-    const int64_t first = block * word[block_panels], last = std::min(steps.count(), first + word[block_panels]);
-    if (d >= ph.d.out_count || rows.count() == 0 || cols.count() == 0 || first >= last) return;
-    const auto begin = [&](const int64_t* stride) {
-      return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] + ph.h.out_begin * stride[3] +
-             ph.w.out_begin * stride[4];
-    };
+  for_each_band(j, e, g, word[blocks], word[columns], word[bands], [&](const band_task& at, char* workspace) {
+    const int64_t first = at.block * word[block_panels], last = std::min(steps.count(), first + word[block_panels]);
+    if (first >= last) return;
+    const phase& ph = at.ph;
     const band_axis h(ph.h), w(ph.w);
-    const range td = ph.d.taps_at(d);
+    const range td = ph.d.taps_at(at.d);
     const bool sums = td.count() * ph.h.taps * ph.w.taps * g.c > 0;  // over anything
     // Of a line two tiles, by turns.
     const band_sizes size = word[line] ? band_sizes(g, parts, 1, tile, 1)
-                                       : band_sizes(g, parts, sums ? td.count() * h.places(rows.count()) : 0,
-                                                    sums ? w.places(cols.count()) : cols.count(), w.pixel);
+                                       : band_sizes(g, parts, sums ? td.count() * h.places(at.rows.count()) : 0,
+                                                    sums ? w.places(at.cols.count()) : at.cols.count(), w.pixel);
     const work t = {
         .j = j,
         .g = g,
@@ -353,18 +338,18 @@ void run(const job& j, const execution& e, int parts) {
         .h = h,
         .w = w,
         .td = td,
-        .rows = rows,
-        .cols = cols,
-        .group = group,
-        .image = static_cast<const float*>(e.args.src) + n * g.src[0],
-        .dst = static_cast<float*>(e.args.dst) + begin(g.dst),
-        .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + begin(g.residual) : nullptr,
+        .rows = at.rows,
+        .cols = at.cols,
+        .group = at.group,
+        .image = static_cast<const float*>(e.args.src) + at.n * g.src[0],
+        .dst = static_cast<float*>(e.args.dst) + at.begin(g.dst),
+        .residual = epilogue.residual ? static_cast<const float*>(e.args.residual) + at.begin(g.residual) : nullptr,
         .size = size,
         .band = workspace,
         .buffer = buffers(workspace + up(size.bytes, QUERN_ALIGN) * QUERN_ALIGN)};
-    const char* const weights = e.packed + steps.phase(group, taps_before(g, f));
-    if (word[line]) return pass_line(t, d, weights, first, last);
-    if (sums) split_band(t, d);
+    const char* const weights = e.packed + steps.phase(at.group, taps_before(g, at.f));
+    if (word[line]) return pass_line(t, at.d, weights, first, last);
+    if (sums) split_band(t, at.d);
     multiply(t, weights, first, last);
   });
 }

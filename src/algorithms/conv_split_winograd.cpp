@@ -115,29 +115,12 @@ void multiply(const tile_group& w, const group_sizes& s, const group_memory& mem
 
 void run(const form& f, const job& j, const execution& e) {
   const geometry& g = geometry_of(j.problem);
-  const tiling t = tiling_of(f, g);
-  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
-  const kernel& transforms = winograd_driver::transforms_of(f, j.row);
-  const int64_t* word = j.blocks.word;
-  if (t.tiles == 0 || g.k == 0) return;
-  const cut groups(t.tiles, up(t.tiles, word[tile_groups]));
-  const group_sizes s(t, groups.rows(0), word[block_panels], through_buffer(j.problem, g, j.row));
-  for_each_item(j, e, g.groups * word[blocks] * groups.tiles, [&](int64_t item, char* workspace) {
-    const int64_t index = item % groups.tiles, block = item / groups.tiles % word[blocks];
-    const int64_t channel = block * word[block_panels] * panel;
-    const int64_t first = groups.begin(index), last = first + groups.rows(index);
-    const group_memory memory(workspace, s, t.points());
-    const tile_rows rows(t, first, last);
-    const tile_group w = {.j = j,
-                          .e = e,
-                          .t = t,
-                          .transforms = transforms,
-                          .epilogue = epilogue,
-                          .rows = rows,
-                          .group = item / groups.tiles / word[blocks],
-                          .channel = channel,
-                          .channels = std::min(word[block_panels] * panel, g.k - channel),
-                          .buffer = memory.buffer};
+  const auto sizes_of = [&](const tiling& t, int64_t tiles) {
+    return group_sizes(t, tiles, j.blocks.word[block_panels], through_buffer(j.problem, g, j.row));
+  };
+  const auto compute = [&](tile_group& w, const group_sizes& s, int64_t first, int64_t last, char* workspace) {
+    const group_memory memory(workspace, s, w.t.points());
+    w.buffer = memory.buffer;
     transform_input(w, first, last, [&](winograd_input_f32& call, int64_t part, int64_t row, int64_t c) {
       call.v = memory.v + part * s.v_part + row * s.v_row + c, call.matrix = size_t(s.v);
     });
@@ -145,7 +128,8 @@ void run(const form& f, const job& j, const execution& e) {
     transform_output(w, first, last, panel, [&](winograd_output_f32& call, int64_t row, int64_t c) {
       call.m = memory.m + c / panel * s.panel_floats + row * panel + c % panel, call.matrix = size_t(s.m);
     });
-  });
+  };
+  winograd_driver::for_each_group(f, j, e, panel, sizes_of, compute);
 }
 
 }  // namespace quern::split_winograd_driver

@@ -228,33 +228,15 @@ void multiply(const work& w, int64_t first, int64_t last) {
 
 void run(const form& f, const job& j, const execution& e) {
   const geometry& g = geometry_of(j.problem);
-  const tiling t = tiling_of(f, g);
-  const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
-  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
-  const kernel& transforms = transforms_of(f, j.row);
-  const int64_t* word = j.blocks.word;
-  if (t.tiles == 0 || g.k == 0) return;
-  const cut groups(t.tiles, up(t.tiles, word[tile_groups]));
-  const sizes s(t, j.row, panels, groups.rows(0), word[block_panels], through_buffer(j.problem, g, j.row));
-  for_each_item(j, e, g.groups * word[blocks] * groups.tiles, [&](int64_t item, char* workspace) {
-    const int64_t index = item % groups.tiles, block = item / groups.tiles % word[blocks];
-    float* v = reinterpret_cast<float*>(workspace);
-    const int64_t channel = block * word[block_panels] * j.row.nr;
-    const int64_t first = groups.begin(index), last = first + groups.rows(index);
-    const tile_rows rows(t, first, last);
-    const work w = {{.j = j,
-                     .e = e,
-                     .t = t,
-                     .transforms = transforms,
-                     .epilogue = epilogue,
-                     .rows = rows,
-                     .group = item / groups.tiles / word[blocks],
-                     .channel = channel,
-                     .channels = std::min(word[block_panels] * j.row.nr, g.k - channel),
-                     .buffer = v + t.points() * (s.parts * s.v + s.m)},
-                    s,
-                    v,
-                    v + t.points() * s.parts * s.v};
+  const auto sizes_of = [&](const tiling& t, int64_t tiles) {
+    const weight_panels panels = {g, j.row.nr, j.row.vector, t.products()};
+    return sizes(t, j.row, panels, tiles, j.blocks.word[block_panels], through_buffer(j.problem, g, j.row));
+  };
+  const auto compute = [&](tile_group& group, const sizes& s, int64_t first, int64_t last, char* workspace) {
+    float* const v = reinterpret_cast<float*>(workspace);
+    float* const m = v + group.t.points() * s.parts * s.v;
+    group.buffer = m + group.t.points() * s.m;
+    const work w = {group, s, v, m};
     transform_input(w, first, last, [&](winograd_input_f32& call, int64_t part, int64_t tile, int64_t c) {
       call.v = w.v + part * s.v + tile * s.v_row + c, call.matrix = s.parts * s.v;
     });
@@ -262,7 +244,8 @@ void run(const form& f, const job& j, const execution& e) {
     transform_output(w, first, last, g.k, [&](winograd_output_f32& call, int64_t tile, int64_t c) {
       call.m = w.m + tile * s.m_row + c, call.matrix = s.m;
     });
-  });
+  };
+  for_each_group(f, j, e, j.row.nr, sizes_of, compute);
 }
 
 }  // namespace quern::winograd_driver

@@ -29,6 +29,38 @@ inline const kernel& transforms_of(const form& f, const kernel& row) {
   return *found;
 }
 
+// Calls run(group of tiles without a buffer, sizes, its first tile, its end, workspace) for blocks of panels of so many
+// output channels and groups of tiles; sizes_of(tiling, tiles) is what the largest takes.
+template <class Sizes, class Run>
+void for_each_group(const form& f, const job& j, const execution& e, int64_t panel, const Sizes& sizes_of,
+                    const Run& run) {
+  const geometry& g = geometry_of(j.problem);
+  const tiling t = tiling_of(f, g);
+  if (t.tiles == 0 || g.k == 0) return;
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  const kernel& transforms = transforms_of(f, j.row);
+  const int64_t* word = j.blocks.word;
+  const cut groups(t.tiles, up(t.tiles, word[tile_groups]));
+  const auto s = sizes_of(t, groups.rows(0));
+  for_each_item(j, e, g.groups * word[blocks] * groups.tiles, [&](int64_t item, char* workspace) {
+    const int64_t index = item % groups.tiles, block = item / groups.tiles % word[blocks];
+    const int64_t channel = block * word[block_panels] * panel;
+    const int64_t first = groups.begin(index), last = first + groups.rows(index);
+    const tile_rows rows(t, first, last);
+    tile_group w = {.j = j,
+                    .e = e,
+                    .t = t,
+                    .transforms = transforms,
+                    .epilogue = epilogue,
+                    .rows = rows,
+                    .group = item / groups.tiles / word[blocks],
+                    .channel = channel,
+                    .channels = std::min(word[block_panels] * panel, g.k - channel),
+                    .buffer = nullptr};
+    run(w, s, first, last, workspace);
+  });
+}
+
 // Output channels [first, first + count): put(channel, point, part along y, part along x, c, weight).
 template <class Put>
 void transform_weights(const form& f, const tiling& t, int64_t first, int64_t count, const float* weights,
