@@ -41,8 +41,8 @@ struct level_row {
 };
 constexpr level_row levels[] = {{0, 0, 0, 0, 0, 0, 0, 0, 0},
                                 {60, 4, 2, 1.25, 9, 0, 0, 0, 0},
-                                {1000, 14, 6, 1.6, 23, 0, 0, 0, 0},
-                                {3000, 24, 12, 3, 35, 2, 0, 1, 1},
+                                {1500, 14, 6, 1.6, 23, 0, 0, 0, 0},
+                                {4000, 24, 12, 3, 35, 2, 0, 1, 1},
                                 {20000, most_entrants, most_entrants, 1e30, 47, 4, 1, 2, 10}};
 
 uint32_t milliseconds_of(const quern_budget& b) {
@@ -112,10 +112,10 @@ class race {
     if (count == 0) return false;
     // The choice stays unless another is clearly faster.
     int* const stays = std::find(order, order + count, incumbent_);
-    if (stays != order + count && trials_[order[0]].median > hysteresis * trials_[incumbent_].median)
+    if (stays != order + count && over(trials_[order[0]], trials_[incumbent_]) > hysteresis)
       std::rotate(order, stays, stays + 1);
     row.level = budget_.level;
-    row.ms = over_ ? milliseconds_of(budget_) : 0;
+    row.ms = over_ || left_out_ ? milliseconds_of(budget_) : 0;
     row.count = 0;
     for (int i = 0; i < count && row.count < most_tuned; ++i) {
       const trial& t = trials_[order[i]];
@@ -186,17 +186,25 @@ class race {
     return measured(t, runs);
   }
 
-  static double median_of(trial& t) {
-    double v[most_samples] = {};
-    std::copy(t.sample, t.sample + t.samples, v);
-    double* const middle = v + t.samples / 2;
-    std::nth_element(v, middle, v + t.samples);
-    return t.samples % 2 ? *middle : (*middle + *std::max_element(v, middle)) / 2;
+  static double median_of(double* v, int count) {
+    double* const middle = v + count / 2;
+    std::nth_element(v, middle, v + count);
+    return count % 2 ? *middle : (*middle + *std::max_element(v, middle)) / 2;
   }
 
   void add_sample(trial& t, double ns) {
     if (t.samples < most_samples) t.sample[t.samples++] = ns;
-    t.median = median_of(t), t.least = t.samples == 1 ? ns : std::min(t.least, ns);
+    double v[most_samples] = {};
+    std::copy(t.sample, t.sample + t.samples, v);
+    t.median = median_of(v, t.samples), t.least = t.samples == 1 ? ns : std::min(t.least, ns);
+  }
+
+  // The time of one over another's, round by round: the memory's speed changes from one to the next.
+  static double over(const trial& t, const trial& other) {
+    double ratio[most_samples] = {};
+    const int rounds = std::min(t.samples, other.samples);
+    for (int i = 0; i < rounds; ++i) ratio[i] = t.sample[i] / other.sample[i];
+    return median_of(ratio, rounds);
   }
 
   // Those that were measured, best first.
@@ -231,20 +239,26 @@ class race {
     double best = INFINITY;
     // Of few runs each candidate is to have some.
     const double most_runs = budget_.launches ? std::max(1.0, double(budget_.launches) / (8 * (last - first))) : 1000;
-    // The first look: pack, warm up, and one sample, which most bad candidates do not survive.
+    // The first look: pack, warm up, and one sample, which most bad candidates do not survive.  Packing many large
+    // weights can take all of the time: half is for the rounds, and the least promising come last.
+    const double half = (now_ns() + deadline_) / 2;
     for (int i = first; i < last && !over_; ++i) {
       trial& t = trials_[i];
+      if (count > 1 && now_ns() > half) {
+        left_out_ = true;
+        break;
+      }
       if (cancelled()) return QUERN_CANCELLED;
       if (now_ns() > deadline_ || !ready(t)) continue;
       const double one = time(t, 1, std::min(t.o.cost.ns, 2 * best));
       if (one == 0) break;
       t.runs = static_cast<int>(std::clamp(shortest_sample / one + 1, 1.0, most_runs));
-      const double sample = t.runs > 1 ? time(t, t.runs, one) : one;
+      double sample = t.runs > 1 ? time(t, t.runs, one) : one;
       if (sample == 0) break;
-      add_sample(t, sample);
       // One slow sample may be the machine's fault.
       if (sample > 1.1 * best)
-        if (const double second = time(t, t.runs, sample); second > 0) add_sample(t, second);
+        if (const double second = time(t, t.runs, sample); second > 0) sample = std::min(sample, second);
+      add_sample(t, sample);
       if (sample < best) best = sample, note(t);
       in[count++] = i;
     }
@@ -254,10 +268,10 @@ class race {
         if (trials_[in[i]].least <= limit || in[i] == stays) in[kept++] = in[i];
       count = kept;
     };
-    const auto sort = [&] {
+    const auto sort = [&](double trial::*by) {
       std::sort(in, in + count, [&](int a, int b) {
-        const trial &x = trials_[a], &y = trials_[b];
-        return x.median != y.median ? x.median < y.median : a < b;
+        const double x = trials_[a].*by, y = trials_[b].*by;
+        return x != y ? x < y : a < b;
       });
     };
     drop(behind * best, incumbent_);  // whom nobody replaces on the word of one sample
@@ -270,19 +284,23 @@ class race {
           if (cancelled()) return QUERN_CANCELLED;
           if (const double ns = time(t, t.runs, t.least); ns > 0) add_sample(t, ns);
         }
-      sort();
+      sort(&trial::least);  // of few samples half may have been disturbed
       for (int j = 0; j < count; ++j) trials_[in[j]].left = 2 * (stage * 100 + rung);
       note(trials_[in[0]]);
       if (rounds >= level_.samples) break;
-      // Half of them go, but nobody who is within a hair of the first; who never came near its median goes too.
+      // Half of them go, but nobody who is within a hair of the first; who never came near its median goes too.  The
+      // choice stays: a table is not to make anything slower.
       const double leader = trials_[in[0]].median;
+      const int stays = trials_[incumbent_].median < behind * leader ? incumbent_ : -1;
       int keep = std::max(2, (count + 1) / 2);
-      while (keep < count && trials_[in[keep]].median < 1.02 * leader) ++keep;
+      while (keep < count && trials_[in[keep]].least < 1.02 * trials_[in[0]].least) ++keep;
+      int* const choice = std::find(in + keep, in + count, stays);
+      if (choice != in + count) std::swap(in[keep++], *choice);
       count = keep;
-      drop(leader * 1.04, -1);
+      drop(leader * 1.04, stays);
     }
     if (count > 0) {
-      sort();
+      sort(&trial::median);
       trials_[in[0]].left |= 1;
       note(trials_[in[0]]);
     }
@@ -292,7 +310,10 @@ class race {
   // The fastest so far against themselves with other block sizes and threads.
   quern_status again() {
     int order[most_trials];
-    const int first = count_, count = std::min(level_.again, ranking(order));
+    const int first = count_, all = ranking(order);
+    int count = std::min(level_.again, all);
+    int* const choice = std::find(order + count, order + all, incumbent_);
+    if (choice != order + all) std::swap(order[count++], *choice);
     for (int i = 0; i < count && count_ < most_trials; ++i) {
       const trial& from = trials_[order[i]];
       const int own = count_;
@@ -322,7 +343,8 @@ class race {
   const level_row& level_;
   Stand& stand_;
   double begin_, deadline_;
-  bool over_ = false;  // the budget ended it, or an error
+  bool over_ = false;      // the budget ended it, or an error
+  bool left_out_ = false;  // some were not measured for want of time
   trial* trials_ = nullptr;
   int count_ = 0, incumbent_ = 0, default_ = 0;  // default_: what is chosen without tuning
   quern_tuned tuned_ = {};

@@ -102,9 +102,9 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
     m.chosen = i < untuned && list[i].verdict == QUERN_CHOSEN;
     if (i >= untuned) m.tuning = options.tune[i - untuned], m.tuning_ms = tuned[i - untuned].elapsed_ns * 1e-6;
     m.ms_median = t.median_ms;
-    m.ms_quartile = t.quartile_ms;
     m.ms_min = t.min_ms;
     m.samples = t.samples;
+    m.over_best = t.over_best;
     m.gflops = direct_flops(j.problem) / t.median_ms * 1e-6;
     m.percent_of_peak = 100 * m.gflops / peak;
     if (copied > 0) m.percent_of_copy = 100 * static_cast<double>(least) / (t.median_ms * 1e6) / copied;
@@ -116,8 +116,7 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
   return rows;
 }
 
-// How far the choice is from the best candidate: the prediction's, and that of each level of tuning.  By the lower
-// quartile: interruptions only ever add, and half of a dozen samples may have had one.
+// How far the choice is from the best candidate: the prediction's, and that of each level of tuning.
 struct regret {
   double log_sum = 0, worst = 0, tuning_ms = 0;
   std::string worst_layer = "none";
@@ -129,10 +128,9 @@ struct summary {
   std::vector<std::pair<std::string, regret>> choices;
 
   void add(const std::vector<measurement>& rows) {
-    double chosen = 0, best = INFINITY;
+    double chosen = 0;
     for (const measurement& m : rows) {
       if (m.chosen) chosen = m.ms_median;
-      if (m.tuning.empty()) best = std::min(best, m.ms_quartile);
     }
     if (chosen == 0) return;
     ++layers;
@@ -142,10 +140,9 @@ struct summary {
       const auto same = [&](const auto& choice) { return choice.first == m.tuning; };
       if (std::none_of(choices.begin(), choices.end(), same)) choices.push_back({m.tuning, {}});
       regret& r = std::find_if(choices.begin(), choices.end(), same)->second;
-      const double ratio = m.ms_quartile / best;
-      r.log_sum += std::log(ratio);
+      r.log_sum += std::log(m.over_best);
       r.tuning_ms += m.tuning_ms;
-      if (ratio > r.worst) r.worst = ratio, r.worst_layer = m.layer + " " + m.layout;
+      if (m.over_best > r.worst) r.worst = m.over_best, r.worst_layer = m.layer + " " + m.layout;
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "peak.h"
@@ -11,8 +12,8 @@
 namespace tools {
 namespace {
 
-constexpr double shortest_sample = 50e-6;              // seconds
-constexpr int fewest_rounds = 11, most_rounds = 1000;  // the lower quartile of five samples is one of them
+constexpr double shortest_sample = 50e-6;  // seconds
+constexpr int fewest_rounds = 12, most_rounds = 1000, rounds_of_place = 3;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -26,6 +27,32 @@ double sample(const ready& r, const operands& data, int runs) {
   const double begin = now();
   for (int i = 0; i < runs; ++i) r.run(data);
   return (now() - begin) / runs;
+}
+
+// Whether round r is of the second half of the places.
+bool second_half(size_t r) { return r / rounds_of_place % 2 != 0; }
+
+// Of sample i over the best one's; samples[i][r] is of round r, and who left takes part in no later one.
+double over_best(const std::vector<std::vector<double>>& samples, size_t i) {
+  std::vector<double> found;
+  for (const bool named_by : {false, true}) {
+    size_t best = i;
+    double least = INFINITY;
+    for (size_t j = 0; j < samples.size(); ++j) {
+      std::vector<double> of;
+      for (size_t r = 0; r < samples[j].size(); ++r) {
+        if (second_half(r) == named_by) of.push_back(samples[j][r]);
+      }
+      if (of.empty() || quantile(of, 0.5) >= least) continue;
+      best = j, least = quantile(of, 0.5);
+    }
+    std::vector<double> ratios;
+    for (size_t r = 0; r < std::min(samples[i].size(), samples[best].size()); ++r) {
+      if (second_half(r) != named_by) ratios.push_back(samples[i][r] / samples[best][r]);
+    }
+    if (!ratios.empty()) found.push_back(quantile(ratios, 0.5));
+  }
+  return found.size() == 2 ? std::sqrt(found[0] * found[1]) : found[0];
 }
 
 }  // namespace
@@ -56,25 +83,31 @@ quern_exec pool::exec(const buffer& workspace) const {
 
 ready::ready(const quern_problem& problem, quern_wish wish, const quern_candidate& candidate, const operands& data,
              const pool& threads)
-    : plan_() {
-  const std::string what = std::string(candidate.algorithm) + " " + candidate.kernel;
+    : plan_(), threads_(threads) {
   wish.algorithm = candidate.algorithm;
   wish.kernel = candidate.kernel;
   quern_error error = {};
-  need(quern_plan_make(&plan_, nullptr, &problem, &wish, &error), error, what);
-  workspace_ = buffer(plan_.workspace_bytes);
-  exec_ = threads.exec(workspace_);
-  packs_ = plan_.packed_bytes != 0;
-  if (!packs_) return;
-  packed_ = buffer(plan_.packed_bytes);
-  need(quern_pack(&plan_, data.weights.get(), packed_.get(), plan_.packed_bytes, &exec_, &error), error, what);
+  need(quern_plan_make(&plan_, nullptr, &problem, &wish, &error), error,
+       std::string(candidate.algorithm) + " " + candidate.kernel);
+  move(data);
 }
 
+void ready::move(const operands& data) {
+  workspace_ = buffer(plan_.workspace_bytes);
+  exec_ = threads_.exec(workspace_);
+  if (plan_.packed_bytes == 0) return;
+  packed_ = buffer(plan_.packed_bytes);
+  quern_error error = {};
+  need(quern_pack(&plan_, data.weights.get(), packed_.get(), plan_.packed_bytes, &exec_, &error), error, name());
+}
+
+std::string ready::name() const { return std::string(plan_.algorithm) + " " + plan_.kernel; }
+
 void ready::run(const operands& data) const {
-  const quern_args args = data.args(packs_ ? packed_.get() : data.weights.get());
+  const quern_args args = data.args(packed_.bytes() ? packed_.get() : data.weights.get());
   quern_error error = {};
   const quern_status status = quern_run(&plan_, &args, &exec_, &error);
-  if (status != QUERN_OK) throw stop{failed, std::string(plan_.algorithm) + " " + plan_.kernel + ": " + error.text};
+  if (status != QUERN_OK) throw stop{failed, name() + ": " + error.text};
 }
 
 bool ready::same_plan(const ready& other) const {
@@ -83,7 +116,7 @@ bool ready::same_plan(const ready& other) const {
          std::memcmp(a.opaque, b.opaque, sizeof a.opaque) == 0;
 }
 
-std::vector<timing> time_together(const std::vector<ready>& all, const std::vector<bool>& stays, const operands& data,
+std::vector<timing> time_together(std::vector<ready>& all, const std::vector<bool>& stays, const operands& data,
                                   double budget_ms, int threads, int bits, double* peak_gflops) {
   // Warm-up: at least two runs and a few milliseconds of each; it says how many runs make a sample, and counts as the
   // first of the rounds by which slow ones leave.
@@ -106,6 +139,7 @@ std::vector<timing> time_together(const std::vector<ready>& all, const std::vect
     double longest = 0;
     for (size_t i = 0; i < all.size(); ++i) {
       if (fastest[i] > slowest && !stays[i]) continue;
+      if (round > 0 && round % rounds_of_place == 0) all[i].move(data);
       samples[i].push_back(sample(all[i], data, runs[i]));
       fastest[i] = std::min(fastest[i], samples[i].back());
       longest = std::max(longest, fastest[i] * (runs[i] + untimed_runs(all[i])));
@@ -117,8 +151,10 @@ std::vector<timing> time_together(const std::vector<ready>& all, const std::vect
   std::vector<timing> times;
   for (size_t i = 0; i < all.size(); ++i) {
     if (samples[i].empty()) samples[i] = {fastest[i]};
-    times.push_back({quantile(samples[i], 0.5) * 1e3, quantile(samples[i], 0.25) * 1e3, fastest[i] * 1e3,
-                     static_cast<int>(samples[i].size())});
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    times.push_back({quantile(samples[i], 0.5) * 1e3, fastest[i] * 1e3, static_cast<int>(samples[i].size()),
+                     over_best(samples, i)});
   }
   return times;
 }

@@ -96,9 +96,9 @@ std::string json_text(const std::vector<measurement>& rows, const quern_cpu& cpu
     row["tuning"] = m.tuning;
     row["tuning_ms"] = m.tuning_ms;
     row["ms_median"] = m.ms_median;
-    row["ms_quartile"] = m.ms_quartile;
     row["ms_min"] = m.ms_min;
     row["samples"] = m.samples;
+    row["over_best"] = m.over_best;
     row["gflops"] = m.gflops;
     row["percent_of_peak"] = m.percent_of_peak;
     row["percent_of_copy"] = m.percent_of_copy;
@@ -112,14 +112,14 @@ std::string json_text(const std::vector<measurement>& rows, const quern_cpu& cpu
 
 std::string csv_text(const std::vector<measurement>& rows) {
   std::string out =
-      "layer,problem,kernel,algorithm,layout,type,threads,chosen,tuning,tuning_ms,ms_median,ms_quartile,ms_min,samples,"
+      "layer,problem,kernel,algorithm,layout,type,threads,chosen,tuning,tuning_ms,ms_median,ms_min,samples,over_best,"
       "gflops,percent_of_peak,percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes\n";
   for (const measurement& m : rows) {
     out +=
         quoted(m.layer) + "," + quoted(m.problem) + "," + m.kernel + "," + m.algorithm + "," + m.layout + "," + m.type;
-    out += text(",%u,%s,%s,%.6g,%.6g,%.6g,%.6g,%d,%.6g,%.4g,%.4g,%.3g,%llu,%llu\n", m.threads,
-                m.chosen ? "true" : "false", m.tuning.c_str(), m.tuning_ms, m.ms_median, m.ms_quartile, m.ms_min,
-                m.samples, m.gflops, m.percent_of_peak, m.percent_of_copy, m.rel_l2_error,
+    out += text(",%u,%s,%s,%.6g,%.6g,%.6g,%d,%.4f,%.6g,%.4g,%.4g,%.3g,%llu,%llu\n", m.threads,
+                m.chosen ? "true" : "false", m.tuning.c_str(), m.tuning_ms, m.ms_median, m.ms_min, m.samples,
+                m.over_best, m.gflops, m.percent_of_peak, m.percent_of_copy, m.rel_l2_error,
                 static_cast<unsigned long long>(m.workspace_bytes), static_cast<unsigned long long>(m.packed_bytes));
   }
   return out;

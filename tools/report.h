@@ -17,7 +17,8 @@ struct measurement {
   std::string tuning;  // the level that chose it, else empty
   double tuning_ms;    // that this took
   int samples;
-  double ms_median, ms_quartile, ms_min, gflops, percent_of_peak, percent_of_copy, rel_l2_error;
+  double over_best;  // timing::over_best
+  double ms_median, ms_min, gflops, percent_of_peak, percent_of_copy, rel_l2_error;
   uint64_t workspace_bytes, packed_bytes;
 };
 

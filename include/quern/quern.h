@@ -693,7 +693,7 @@ typedef struct quern_tuned {
 typedef struct quern_budget {
   uint32_t size;         /* sizeof(quern_budget)                                                    */
   int32_t  level;        /* QUERN_TUNE_*                                                            */
-  uint32_t milliseconds; /* after which nothing more is started; 0: the level's, 60, 1000, 3000, 20000 */
+  uint32_t milliseconds; /* after which nothing more is started; 0: the level's, 60, 1500, 4000, 20000 */
   uint32_t launches;     /* runs of kernels; 0: as many as it takes                                 */
   /* Receives the new row, as a table of one: for quern_tuning_merge, or to be written to a file. */
   void (*row)(void* self, const void* table, size_t bytes);
