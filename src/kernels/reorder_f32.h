@@ -185,13 +185,22 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
   }
 }
 
-// P pixels of T channels by moves alone: the floats of a square of 8 pixels by 8 channels meet while they are loaded
-// (R::transpose8), and between blocks of channels pieces go where they belong.
+// Whether 16 pixels of planes become whole cache lines of channels at a time.  The other way round the lines would be
+// planes', most of which begin anywhere: two stores for each.
+template <class R, int from, int to>
+inline constexpr bool whole_lines = from == 1 && to == 16 && requires {
+  &R::transpose16;
+};
+
+// P pixels of T channels by moves alone: the floats of a square of 8 pixels by 8 channels, or 16 by 16, meet while they
+// are loaded (R::transpose8, transpose16), and between blocks of channels pieces go where they belong.
 template <class R, int from, int to, size_t P>
 [[gnu::always_inline]] inline void move_tile(const float* in, reorder_view<const float> src, float* out,
                                              reorder_view<float> dst) {
   constexpr size_t T = from > to ? from : to, piece = from < to ? from : to;
-  if constexpr (piece == 1) {
+  if constexpr (P == 16 && whole_lines<R, from, to>) {
+    R::transpose16(in, src.group, out, dst.pixel);
+  } else if constexpr (piece == 1) {
     QUERN_UNROLL for (size_t x = 0; x < P; x += 8) QUERN_UNROLL for (size_t c = 0; c < T; c += 8) {
       if constexpr (from == 1)
         R::transpose8(in + c * src.group + x, src.group, out + x * dst.pixel + c, dst.pixel);
@@ -241,6 +250,10 @@ void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const re
     float* out = dst.at + first * dst.pixel;
     for (size_t tile = 0; tile < grid.count[1]; ++tile, in += grid.src[1], out += grid.dst[1]) {
       size_t x = 0;
+      // Planes of a few lines end before the processor foresees their lines.
+      if (to == 1 && pixels <= 64 && tile + 1 < grid.count[1])
+        for (int c = 0; c < from; ++c)
+          for (size_t i = 0; i < pixels; i += 16) __builtin_prefetch(out + grid.dst[1] + c * dst.group + i, 1, 3);
       const auto move = [&]<size_t P>() __attribute__((always_inline)) {
         move_tile<R, from, to, P>(in + x * src.pixel, src, out + x * dst.pixel, dst);
         x += P;
@@ -331,9 +344,13 @@ size_t reorder_by_moves(const reorder_f32& call) {
   const reorder_view<const float> src = {call.src, call.from.channel, call.from.pixel};
   const reorder_view<float> dst = {call.dst, call.to.channel, call.to.pixel};
   const reorder_grid grid = {{call.pixels, tiles}, {1, step(call.from, from)}, {1, step(call.to, to)}};
-  // Pixels that lie a multiple of 1 KiB apart share a few sets of L1: they go by 32, or by 8 where it is 2 KiB.  The
-  // channels of planes go by 64, so that their lines stay there until all of each is used.
-  const size_t run = call.to.pixel % 512 == 0 ? 8 : call.to.pixel % 256 == 0 ? 32 : call.pixels;
+  // Pixels that lie a multiple of 1 KiB apart share a few sets of L1: they go by 32, or by 8 where it is 2 KiB and
+  // halves of lines are written.  The channels of planes go by 64, so that their lines stay there until all of each is
+  // used.
+  const bool lines = f == 0 && t == 3 && requires { &R::transpose16; };
+  size_t run = call.pixels;
+  if (lines ? call.to.pixel > 16 : call.to.pixel % 256 == 0) run = 32;
+  if (!lines && call.to.pixel % 512 == 0) run = 8;
   const size_t most = from == 1 ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
     move({src.at + i * grid.src[1], src.group, src.pixel}, {dst.at + i * grid.dst[1], dst.group, dst.pixel},
