@@ -180,6 +180,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
   // Weights that come from afar are wanted at a steady pace: each tile of a panel fetches its share of the next one.
   // The first one of a panel would ask for more than memory brings, and the others for nothing.
   const bool weights = w.j.blocks.word[weights_ahead];
+  call.near = !weights;
   const int64_t first_panel = w.channel / row.nr, last_width = panels.width(panels.count() - 1);
   const int64_t tap_floats = g.c * panels.columns();
   const float* const all_weights = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, 0);

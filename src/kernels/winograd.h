@@ -200,11 +200,39 @@ void output_along(const winograd_output_f32& t) {
   for (size_t c = 0; c < t.n; c += V::width) output_rows<V, A, M>(t, c, t.m + c, 0, t.matrix);
 }
 
+// A whole vector of channels of a tile with all its outputs, bounded and stored; what lies between stays in registers.
+template <class V, int A, int M>
+[[gnu::always_inline]] inline void output_whole(const winograd_output_f32& t, size_t c) {
+  const size_t matrix = t.matrix, pixel = t.out.ldc, row = t.dst_row;
+  const float* m = t.m + c;
+  V between[M][A];
+  QUERN_UNROLL for (int x = 0; x < A; ++x, m += matrix) {
+    V d[A], o[M];
+    QUERN_UNROLL for (int y = 0; y < A; ++y) d[y] = V::load(m + y * A * matrix);
+    output_line<A, M>(d, o);
+    QUERN_UNROLL for (int y = 0; y < M; ++y) between[y][x] = o[y];
+  }
+  const epilogue_f32& e = *t.out.epilogue;
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const V bias = e.bias ? V::load(e.bias + t.out.channel + c) : V::set1(-0.0f);
+  float* dst = t.out.c + c;
+  QUERN_UNROLL for (int y = 0; y < M; ++y, dst += row) {
+    V o[M];
+    output_line<A, M>(between[y], o);
+    float* to = dst;
+    QUERN_UNROLL for (int x = 0; x < M; ++x, to += pixel) V::min(upper, V::max(lower, o[x] + bias)).store(to);
+  }
+}
+
 template <class V, int A, int M>
 void output_square(const winograd_output_f32& t) {
   constexpr size_t W = V::width;
   const size_t matrix = t.matrix;
-  for (size_t c = 0; c < t.n; c += W) {
+  size_t first = 0;
+  if constexpr (M * A + A + 2 <= V::registers)
+    if (t.out.epilogue->clamp_only && t.rows == M && t.columns == M)
+      for (; first + W <= t.n; first += W) output_whole<V, A, M>(t, first);
+  for (size_t c = first; c < t.n; c += W) {
     const float* m = t.m + c;
     alignas(64) float between[M * A * W];
     for (int x = 0; x < A; ++x, m += matrix) {
