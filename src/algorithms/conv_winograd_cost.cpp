@@ -73,8 +73,10 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                           : resident && b.word[image_ahead] ? least
                                                             : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
+  // All tiles at once, where as many again would not leave weights their way through L2.
+  const int64_t at_once = near ? std::min(room / one_tile, most * 3 / 2) : room / one_tile;
   const int64_t group_tiles =
-      share_out(b, t, m, threads, t.tiles <= room / one_tile ? 1 : std::max<int64_t>(1, up(t.tiles, most)), least,
+      share_out(b, t, m, threads, t.tiles <= at_once ? 1 : std::max<int64_t>(1, up(t.tiles, most)), least,
                 panels.count(), row.nr, [&] { return compute_cycles(p, t, row, m, b); });
   b.workspace_bytes =
       sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
