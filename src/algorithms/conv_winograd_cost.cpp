@@ -73,11 +73,11 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                           : resident && b.word[image_ahead] ? least
                                                             : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
-  // All tiles at once, where as many again would not leave weights their way through L2.
-  const int64_t at_once = near ? std::min(room / one_tile, most * 3 / 2) : room / one_tile;
-  const int64_t group_tiles =
-      share_out(b, t, m, threads, t.tiles <= at_once ? 1 : std::max<int64_t>(1, up(t.tiles, most)), least,
-                panels.count(), row.nr, [&] { return compute_cycles(p, t, row, m, b); });
+  // All tiles at once, or in halves that still hide the weights, where they leave those no room in L2.
+  const bool halves = near && t.tiles * one_tile > l2 * 5 / 8 && double(t.tiles) >= 2 * hides;
+  const int64_t groups = t.tiles > room / one_tile ? std::max<int64_t>(1, up(t.tiles, most)) : halves ? 2 : 1;
+  const int64_t group_tiles = share_out(b, t, m, threads, groups, least, panels.count(), row.nr,
+                                        [&] { return compute_cycles(p, t, row, m, b); });
   b.workspace_bytes =
       sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
   return b;
