@@ -4,8 +4,8 @@
 // in kernel.h, the matrices and their points winograd_points.h.
 //
 // A tile of W channels goes down its columns and then along its rows; what lies between is a buffer of at most
-// 64 vectors in L1.  Points come in pairs +p and -p, whose even and odd halves are shared: six points cost 12
-// operations a vector, eight 26.  Every ISA does the same operations in the same order.
+// 64 vectors in L1, or in registers where there are enough.  Points come in pairs +p and -p, whose even and odd halves
+// are shared: six points cost 12 operations a vector, eight 26.  Every ISA does the same operations in the same order.
 #pragma once
 
 #include "kernel.h"
