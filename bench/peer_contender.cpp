@@ -47,16 +47,19 @@ memory allocate(uint64_t bytes) {
   return m;
 }
 
-// to[n][h][w][c] = from[n][c][h][w], or back.
-void to_nhwc(const float* from, float* to, int64_t n, int64_t c, int64_t pixels) {
+// Where the channels of an image lie: `block` of them side by side, 1 in NCHW, all in NHWC; the last block is whole.
+struct place {
+  int64_t channels, pixels, block;
+  int64_t whole() const { return (channels + block - 1) / block * block; }
+  int64_t at(int64_t n, int64_t c, int64_t pixel) const {
+    return (n * whole() + c / block * block) * pixels + pixel * block + c % block;
+  }
+};
+
+void move(const float* from, const place& source, float* to, const place& target, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t p = 0; p < pixels; ++p)
-      for (int64_t j = 0; j < c; ++j) to[(i * pixels + p) * c + j] = from[(i * c + j) * pixels + p];
-}
-void to_nchw(const float* from, float* to, int64_t n, int64_t c, int64_t pixels) {
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < c; ++j)
-      for (int64_t p = 0; p < pixels; ++p) to[(i * c + j) * pixels + p] = from[(i * pixels + p) * c + j];
+    for (int64_t c = 0; c < source.channels; ++c)
+      for (int64_t p = 0; p < source.pixels; ++p) to[target.at(i, c, p)] = from[source.at(i, c, p)];
 }
 
 // Padding behind the image that makes `out` outputs.
@@ -90,9 +93,10 @@ struct contender {
   quern_exec exec = {};
   std::string impl;
 
-  bool nhwc() const { return plan.problem.src.layout == QUERN_NHWC; }
-  int64_t src_pixels() const { return static_cast<int64_t>(layer.ih) * layer.iw; }
-  int64_t dst_pixels() const { return static_cast<int64_t>(layer.oh) * layer.ow; }
+  quern_layout layout() const { return plan.problem.src.layout; }
+  place src_place(quern_layout l) const { return {layer.ic, int64_t{layer.ih} * layer.iw, block(l, layer.ic)}; }
+  place dst_place(quern_layout l) const { return {layer.oc, int64_t{layer.oh} * layer.ow, block(l, layer.oc)}; }
+  static int64_t block(quern_layout l, int64_t c) { return l == QUERN_NHWC ? c : l == QUERN_NC16HW16 ? 16 : 1; }
 };
 
 bool choose(contender& c, const contender_cfg& cfg, quern_layout layout) {
@@ -126,8 +130,9 @@ bool prepare(contender& c, const contender_cfg& cfg) {
   const contender_layer& l = c.layer;
   const int64_t taps = static_cast<int64_t>(l.kh) * l.kw, inputs = l.ic / l.g;
   const uint64_t weight_count = static_cast<uint64_t>(l.oc * inputs * taps);
-  c.src = allocate(static_cast<uint64_t>(l.mb * l.ic * c.src_pixels()) * sizeof(float));
-  c.dst = allocate(static_cast<uint64_t>(l.mb * l.oc * c.dst_pixels()) * sizeof(float));
+  const place src = c.src_place(c.layout()), dst = c.dst_place(c.layout());
+  c.src = allocate(static_cast<uint64_t>(l.mb * src.whole() * src.pixels) * sizeof(float));
+  c.dst = allocate(static_cast<uint64_t>(l.mb * dst.whole() * dst.pixels) * sizeof(float));
   c.weights = allocate(weight_count * sizeof(float));
   c.bias = allocate(static_cast<uint64_t>(l.oc) * sizeof(float));
   std::memcpy(c.bias.get(), cfg.bias, static_cast<size_t>(l.oc) * sizeof(float));
@@ -160,7 +165,10 @@ bool prepare(contender& c, const contender_cfg& cfg) {
     c.host.reset(host);
     quern_host_attach(host, &c.exec);
   }
-  c.impl = std::string(c.plan.algorithm) + ":" + c.plan.kernel + (c.nhwc() ? " nhwc" : " nchw");
+  c.impl = std::string(c.plan.algorithm) + ":" + c.plan.kernel +
+           (c.layout() == QUERN_NHWC   ? " nhwc"
+            : c.layout() == QUERN_NCHW ? " nchw"
+                                       : " nc16hw16");
   return true;
 }
 
@@ -174,7 +182,8 @@ CONTENDER_API void* contender_create(const contender_layer* layer, const contend
     std::unique_ptr<contender> c(new contender{*layer});
     const bool nchw = cfg->layout != CL_NHWC && choose(*c, *cfg, QUERN_NCHW);
     const bool nhwc = cfg->layout != CL_NCHW && choose(*c, *cfg, QUERN_NHWC);
-    return (nchw || nhwc) && prepare(*c, *cfg) ? c.release() : nullptr;
+    const bool blocked = cfg->layout == CL_NATIVE && choose(*c, *cfg, QUERN_NC16HW16);
+    return (nchw || nhwc || blocked) && prepare(*c, *cfg) ? c.release() : nullptr;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "quern: no memory\n");
     return nullptr;
@@ -185,12 +194,8 @@ CONTENDER_API const char* contender_impl(void* self) { return static_cast<conten
 
 CONTENDER_API void contender_set_src(void* self, const void* x) {
   const contender& c = *static_cast<contender*>(self);
-  const float* const from = static_cast<const float*>(x);
-  float* const to = static_cast<float*>(c.src.get());
-  if (c.nhwc())
-    to_nhwc(from, to, c.layer.mb, c.layer.ic, c.src_pixels());
-  else
-    std::memcpy(to, from, static_cast<size_t>(c.layer.mb * c.layer.ic * c.src_pixels()) * sizeof(float));
+  move(static_cast<const float*>(x), c.src_place(QUERN_NCHW), static_cast<float*>(c.src.get()), c.src_place(c.layout()),
+       c.layer.mb);
 }
 
 CONTENDER_API void contender_run(void* self) {
@@ -203,12 +208,8 @@ CONTENDER_API void contender_run(void* self) {
 
 CONTENDER_API void contender_get_dst(void* self, void* y) {
   const contender& c = *static_cast<contender*>(self);
-  const float* const from = static_cast<const float*>(c.dst.get());
-  float* const to = static_cast<float*>(y);
-  if (c.nhwc())
-    to_nchw(from, to, c.layer.mb, c.layer.oc, c.dst_pixels());
-  else
-    std::memcpy(to, from, static_cast<size_t>(c.layer.mb * c.layer.oc * c.dst_pixels()) * sizeof(float));
+  move(static_cast<const float*>(c.dst.get()), c.dst_place(c.layout()), static_cast<float*>(y), c.dst_place(QUERN_NCHW),
+       c.layer.mb);
 }
 
 CONTENDER_API void contender_destroy(void* self) { delete static_cast<contender*>(self); }
