@@ -77,6 +77,7 @@ const choice choices[] = {
     {"nchw g32mb1ic256ih28oc256oh28kh3ph1 accuracy=f32", avx512, "conv_grouped_planes", nullptr},
     {"nhwc g32mb1ic128ih56oc128oh28kh3sh2ph1", avx512, "conv_grouped", "grouped_f32_c4_taps3s2_avx512"},
     {"nhwc g32mb1ic256ih28oc256oh28kh3ph1", avx512, "conv_grouped_winograd", "grouped_winograd_f32_c8_f43_avx512"},
+    {"nhwc g32mb1ic512ih14oc512oh14kh3ph1", avx512, "conv_grouped_winograd", "grouped_winograd_f32_c16_f43_avx512"},
     {"nc8hw8 g32mb1ic256ih28oc256oh28kh3ph1 accuracy=f32", avx512, "conv_grouped", "grouped_f32_c8_taps3_avx512"},
     {"nhwc g32mb1ic512ih14oc512oh14kh3ph1 accuracy=f32", avx512, "conv_grouped", "grouped_f32_c16_taps3_avx512"},
     {"nc16hw16 g32mb1ic512ih14oc512oh14kh3ph1 accuracy=f32", avx512, "conv_grouped", "grouped_f32_c16_taps3_avx512"},

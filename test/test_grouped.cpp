@@ -235,7 +235,7 @@ TEST(grouped_problems, have_the_bits_of_all_other_chains) {
 TEST(grouped_problems, winograd_keeps_to_its_class) {
   dice d(3);
   for (const quern_layout layout : {QUERN_NHWC, QUERN_NCHW})
-    for (const int64_t c : {4, 8})
+    for (const int64_t c : {4, 8, 16})
       for (const bool positive : {false, true}) {
         const shape s = {.c = c, .k = c, .groups = 8, .image = {1, 29, 61}, .filter = {1, 3, 3}};
         const quern_problem p = completed(problem_of(s, layout, layout));

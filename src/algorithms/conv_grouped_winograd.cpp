@@ -49,13 +49,16 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const double strips = double(up(g.out[1], lines)), pieces = double(up(g.out[2], row.mr));
   // A pixel: products and channels spread, both ways of the transform and the epilogue.  A call begins with two pixels
   // that are not all of any output.
-  const double pixel = double(points * row.group) * (taps + 0.75) + 24;
+  const bool whole = row.group == row.vector;
+  const double pixel = double(points * row.group) * (taps + (whole ? 0 : 0.75)) + (whole ? 50 : 24);
   b.cycles = pace(row, m) * double(g.n * g.out[0] * vectors) * strips *
-             (0.5 * pixel * (double(g.out[2]) + 2 * (pieces - 1)) + 60 * pieces);
+             (0.5 * pixel * (double(g.out[2]) + (whole ? 0 : 2 * (pieces - 1))) + 60 * pieces);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1, images = std::max<int64_t>(1, g.n * g.out[0]);
   b.word[bands] = std::clamp<int64_t>(up(wanted, images), 1, std::max<int64_t>(1, int64_t(strips)));
   b.word[block_vectors] = std::max<int64_t>(1, vectors / std::max<int64_t>(1, wanted / (images * b.word[bands])));
+  // Weights that L1 does not keep serve all strips while they are there, where L2 has the image.
+  if (b.packed_bytes > m.l1 / 2 && operand_bytes(g, b.packed_bytes).all() <= double(m.l2)) b.word[block_vectors] = 1;
   b.word[blocks] = up(vectors, b.word[block_vectors]);
   const bool along = g.src_block == 1 && g.dst_block == 1 && b.word[blocks] == 1;
   b.word[fetches_ahead] = along && mostly_slowly(g, m);

@@ -118,5 +118,86 @@ void run_grouped_winograd(const grouped_f32& g) {
   fast ? grouped_winograd<V, Lanes, GROUP, M, MR, true>(g) : grouped_winograd<V, Lanes, GROUP, M, MR, false>(g);
 }
 
+// Groups of a whole vector: a channel of a pixel comes to all lanes by a load, which takes nothing from the units that
+// multiply.  So points wait in L1 until one after the other meets its row of the filter, whose three weights stay in
+// registers beside PIXELS sums.  Lines that are not wanted save points (winograd_points.h).
+template <class V, class Lanes, int M, int PIXELS>
+[[gnu::noinline]] void grouped_winograd_by_points(const grouped_f32& g) {
+  constexpr int A = M + 2, TAPS = 3, INPUTS = PIXELS + TAPS - 1;
+  constexpr size_t W = V::width;
+  alignas(64) float points[A][INPUTS][W], sums[A][PIXELS][W];
+  const Lanes pixel(g);
+  const float* from[A];
+  uint32_t on_image = 0, inside = 0;
+  QUERN_UNROLL for (int k = 0; k < A; ++k) {
+    from[k] = g.src + g.row[k].a;
+    if (const uint32_t* bits = g.row[k].inside) on_image |= 1u << k, inside = bits[0];
+  }
+  const int taken = points_for(A, static_cast<int>(g.lines) + TAPS - 1);
+  lines_ahead ahead[2] = {g.ahead[0], g.ahead[1]};
+  ptrdiff_t at = 0;
+  for (int x = 0; x < INPUTS; ++x, at += g.src_pixel) {
+    V d[A], o[A];
+    fetch(ahead, 1);
+    if (!(inside >> x & 1)) {
+      QUERN_UNROLL for (int k = 0; k < A; ++k) V::zero().store(points[k][x]);
+      continue;
+    }
+    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = on_image >> k & 1 ? pixel.load(from[k] + at) : V::zero();
+    extend<A>(d, taken);
+    input_line<A>(d, o);
+    QUERN_UNROLL for (int k = 0; k < A; ++k) o[k].store(points[k][x]);
+  }
+
+  for (int j = 0; j < A; ++j) {
+    V acc[PIXELS];
+    QUERN_UNROLL for (int i = 0; i < PIXELS; ++i) acc[i] = V::zero();
+    const float* weights = g.weights + static_cast<size_t>(j) * TAPS * W;
+    if (is_kept(A, taken, j)) QUERN_ROLL for (size_t c = 0; c < W; ++c, weights += A * TAPS * W) {
+        const float* const channel = points[j][0] + c;
+        V w[TAPS];
+        QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[s] = V::load(weights + static_cast<size_t>(s) * W), V::hold(w[s]);
+        each_number<0, INPUTS>([&]<int x>() __attribute__((always_inline)) {
+          V v = V::set1(channel[x * W]);
+          V::hold(v);
+          QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (x - s >= 0 && x - s < PIXELS) acc[x - s] =
+              V::fma(v, w[s], acc[x - s]);
+        });
+      }
+    QUERN_UNROLL for (int i = 0; i < PIXELS; ++i) acc[i].store(sums[j][i]);
+  }
+
+  const epilogue_f32& e = *g.out.epilogue;
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const V bias = e.clamp_only && e.bias ? V::load(e.bias + g.out.channel) : V::set1(-0.0f);
+  const bool apart = g.dst_half != W / 2;
+  float* c = g.out.c;
+  for (size_t i = 0; i < g.m; ++i, c += g.out.ldc) {
+    V s[A], y[M];
+    QUERN_UNROLL for (int j = 0; j < A; ++j) s[j] = V::load(sums[j][i]);
+    output_line<A, M>(s, y);
+    float* to = c;
+    QUERN_UNROLL for (int l = 0; l < M; ++l, to += g.dst_line) {
+      if (!e.clamp_only) {
+        y[l].store(sums[l][i]);
+        continue;
+      }
+      if (static_cast<size_t>(l) >= g.lines) break;
+      const V value = V::min(upper, V::max(lower, y[l] + bias));
+      if (apart)
+        value.store_halves(to, to + g.dst_half);
+      else
+        value.store(to);
+    }
+  }
+  if (!e.clamp_only) finish_lines<V>(g, g.lines, PIXELS, sums[0][0]);
+}
+
+// Few pixels take half a strip.
+template <class V, class Lanes, int M, int MR>
+void run_grouped_winograd_by_points(const grouped_f32& g) {
+  g.m <= MR / 2 ? grouped_winograd_by_points<V, Lanes, M, MR / 2>(g) : grouped_winograd_by_points<V, Lanes, M, MR>(g);
+}
+
 }  // namespace
 }  // namespace quern
