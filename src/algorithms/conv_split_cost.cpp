@@ -13,7 +13,7 @@ double cycles_of(const band_tiles& tiles) { return double(tiles.count) * product
 
 bool may_be_flat(const band_axis& h, const band_axis& w) { return h.pixel == 1 && w.pixel == 1; }
 
-double compute_cycles(const geometry& g, const blocking& b, int parts, bool gathers, bool sows) {
+double compute_cycles(const geometry& g, const machine& m, const blocking& b, int parts, bool gathers, bool sows) {
   double cycles = 0;
   const packed_steps steps = {g, parts};
   const int64_t phases = std::min<int64_t>(g.phases(), 64);
@@ -29,12 +29,16 @@ double compute_cycles(const geometry& g, const blocking& b, int parts, bool gath
     // Around a block: sums zeroed and stored, and the unit drained.
     const double block_count = items * double(up(tiles.count, 2)) * double(steps.count());
     const double places = items * double(ph.d.taps * h.places(lines) * w.places(width)) * double(b.word[blocks]);
-    cycles += items * 2000;
-    // A line is split and finished beside its products, but by the same loads and stores.
-    if (b.word[line])
-      cycles += places * 14 * double(steps.blocks() + up(steps.count(), b.word[blocks]));
-    else
-      cycles += block_count * 250 + places * double(steps.blocks()) * (parts * 4 + 3 + (gathers ? 16 : 0));
+    cycles += items * 1500;
+    // A line is split and finished beside its products, but by the same loads and stores.  Of weights that L1 does not
+    // keep a half is waited for, tile by tile.
+    if (b.word[line]) {
+      const double weights = double(b.packed_bytes) / double(g.groups);
+      cycles += places * 9 * double(steps.blocks() + up(steps.count(), b.word[blocks]));
+      if (weights > double(m.l1) * 0.75) cycles += items * double(tiles.count) * weights / 128;
+    } else {
+      cycles += block_count * 250 + places * double(steps.blocks()) * (parts * 3 + 3 + (gathers ? 12 : 0));
+    }
     if (sows) cycles += 0.7 * double(ph.outputs()) * double(g.k) + 60 * block_count;
   }
   return cycles * double(g.phases()) / double(phases) * double(g.n) * double(g.groups);
@@ -86,7 +90,7 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
                                             cycles_of(band_tiles(false, lines, piece, w.places(piece)));
   };
   as_flat();
-  b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
+  b.cycles = compute_cycles(g, m, b, parts, !in.src, !in.dst);
   b.workers = useful_workers(m, b.cycles, threads);
 
   // Threads share bands while each has two, else weights.
@@ -102,7 +106,7 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
     as_flat();
     b.word[block_panels] = std::max<int64_t>(1, b.word[block_panels]);
     b.word[blocks] = std::max<int64_t>(1, up(steps.count(), b.word[block_panels]));
-    b.cycles = compute_cycles(g, b, parts, !in.src, !in.dst);
+    b.cycles = compute_cycles(g, m, b, parts, !in.src, !in.dst);
   }
 
   // Weights that L2 does not keep beside the band pass in chunks.
