@@ -129,7 +129,8 @@ cost predict(const full_problem& p, const kernel&, const blocking& b, const mach
   const double rate = copy_rate(m, o.all()) * m.cycle_ns, bands_of_all = double(b.word[bands] * b.word[columns] * g.n);
   // Read alone, and once a band where L2 does not keep them.
   const bool streams = o.weights > double(m.l2) / 2;
-  const double weights = 0.7 * o.weights * (streams ? bands_of_all : 1) / (copy_rate(m, o.weights) * m.cycle_ns);
+  const double once = 0.7 * bands_of_all * passing_cycles(m, o.weights);
+  const double weights = streams ? once : once / bands_of_all;
   // A band beyond L2 comes from L3 for every chunk of panels.
   const double rows = double(up(std::max<int64_t>(1, g.out[1]), b.word[bands]));
   const double band = band_bytes(g, parts, int64_t(rows), up(std::max<int64_t>(1, g.out[2]), b.word[columns]));
@@ -137,10 +138,15 @@ cost predict(const full_problem& p, const kernel&, const blocking& b, const mach
       !b.word[line] && band > 0.6 * double(m.l2)
           ? band * bands_of_all * double(g.groups) * double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
           : 0;
+  // Of a panel that L2 does not keep beside the next one and the band, every two tiles wait for what was pushed out.
+  const packed_steps steps = {g, parts};
+  const double panels = 2 * double(steps.panel_bytes(phase_of(g, 0).taps())) + band;
+  const double pushed_out = streams ? std::clamp(panels / double(m.l2) - 1, 0.0, 1.0) : 0;
+  const double pairs = double(g.out[1] * g.out[2]) / double(b.word[bands] * b.word[columns] * 2 * tile);
   const double passing = (streams ? 0 : weights) + o.output / rate + again / (copy_rate(m, band) * m.cycle_ns);
   // Lines of planes are shorter, and each in another page.
-  const double waited = (in.src ? 0.7 : 1.2) * o.image / rate + (streams ? 0.5 * weights : 0);
-  const packed_steps steps = {g, parts};
+  const double waited = (in.src ? 0.7 : 1.2) * o.image / rate + (streams ? 0.5 * weights : 0) +
+                        pushed_out * std::max(0.0, pairs - 1) * once;
   return {shared_ns(m, std::max(b.cycles, passing) + 0.3 * std::min(b.cycles, passing) + waited, b.workers),
           2.0 * products_of(parts) * double(steps.taps * steps.blocks() * depth) * double(steps.halves() * tile) *
               double(g.out[0] * g.out[1] * g.out[2]) * double(g.n * g.groups) /

@@ -96,7 +96,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle), both hold up each other.
   // Transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
   const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
-  const double passing = passes * o.weights / (copy_rate(m, o.weights) * m.cycle_ns);
+  const double passing = passes * passing_cycles(m, o.weights);
   const bool hold_up = slow_l3(m);
   const double alone = (hold_up ? 0.85 : 0.7) * passing;  // read, not copied
   const double weights = hold_up ? std::hypot(alone, b.cycles) - b.cycles : std::max(0.1 * alone, alone - b.cycles);

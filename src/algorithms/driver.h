@@ -180,6 +180,13 @@ enum writes : int64_t { plain_writes, claimed_writes, streamed_writes };
 // Whether a core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle; Zen 4: 46).
 inline bool slow_l3(const machine& on) { return on.l3_rate * on.cycle_ns < 16; }
 
+// Cycles of so many bytes of weights that pass by.  Those that not even L3 keeps, as others use it too, come at a third
+// of the rate that a copy says: a core cannot wait for enough of memory at a time (Granite Rapids, from 50 to 120 MB).
+inline double passing_cycles(const machine& on, double bytes) {
+  const double far = slow_l3(on) ? std::clamp((bytes - 50e6) / 70e6, 0.0, 1.0) : 0;
+  return (1 + 2.3 * far) * bytes / (copy_rate(on, bytes) * on.cycle_ns);
+}
+
 // Cycles of an image in and an output out where L3 is no better than memory: a copy's rate says all, writing
 // included.
 inline double slow_copy_cycles(const geometry& g, const machine& m) {
