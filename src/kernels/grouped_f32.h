@@ -12,20 +12,12 @@
 //                            factor, factor(w, sum) is sum with that channel times w added
 #pragma once
 
+#include "each_number.h"
 #include "epilogue.h"
 #include "kernel.h"
 
 namespace quern {
 namespace {
-
-// visit<I>() for BEGIN <= I < END: a loop that holds another is unrolled too late for its sums to be in registers.
-template <int BEGIN, int END, class Visit>
-[[gnu::always_inline]] inline void each_number(const Visit& visit) {
-  if constexpr (BEGIN < END) {
-    visit.template operator()<BEGIN>();
-    each_number<BEGIN + 1, END>(visit);
-  }
-}
 
 template <class V>
 struct factor {
