@@ -48,9 +48,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.packed_bytes = uint64_t(vectors * row.group * points * taps * row.vector) * sizeof(float);
   const double strips = double(up(g.out[1], lines)), pieces = double(up(g.out[2], row.mr));
   // A pixel: products and channels spread, both ways of the transform and the epilogue.  A call begins with two pixels
-  // that are not all of any output.
-  const bool whole = row.group == row.vector;
-  const double pixel = double(points * row.group) * (taps + (whole ? 0 : 0.75)) + (whole ? 50 : 24);
+  // that are not all of any output.  Points that wait for their products cost more on the way, most where each pixel is
+  // in another page.
+  const bool whole = row.group == row.vector, apart = g.src_block == 1 || g.dst_block == 1;
+  const double pixel = double(points * row.group) * (taps + (whole ? 0 : 0.75)) + (!whole ? 24 : apart ? 70 : 50);
   b.cycles = pace(row, m) * double(g.n * g.out[0] * vectors) * strips *
              (0.5 * pixel * (double(g.out[2]) + (whole ? 0 : 2 * (pieces - 1))) + 60 * pieces);
   b.workers = useful_workers(m, b.cycles, threads);
