@@ -55,23 +55,22 @@ template <class T, int V>
 void run_slices(const slices& a, unsigned blocks) {
   EXPECT_EQ(static_cast<int32_t>(blocks), up(a.slices, slice_threads / a.lanes));
   for (int32_t block = 0; block < static_cast<int32_t>(blocks); ++block) {
-    std::vector<float> shared(slice_shared<T> / 4, std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> shared(slice_shared / 4, std::numeric_limits<float>::quiet_NaN());
     std::vector<slice_thread<T, V>> threads;
     threads.reserve(slice_threads);
     for (int i = 0; i < slice_threads; ++i) threads.emplace_back(a, block, i, shared.data());
     const auto all = [&](auto f) {
       for (slice_thread<T, V>& t : threads) f(t);
     };
-    all([](auto& t) { t.load(); });
-    all([](auto& t) { t.template publish<false>(); });
-    all([](auto& t) { t.template join<false>(); });
-    all([](auto& t) { t.take_first(); });
-    if (threads[0].has_second()) {
-      all([](auto& t) { t.template publish<true>(); });
-      all([](auto& t) { t.template join<true>(); });
-      all([](auto& t) { t.take_second(); });
+    for (int32_t pass = 0;; ++pass) {
+      all([=](auto& t) { t.visit(pass); });
+      if (threads[0].is_last(pass)) break;
+      all([=](auto& t) { t.join(pass); });
+      all([=](auto& t) { t.take(pass); });
+      if (!is_reduction(a.op)) continue;
+      all([](auto& t) { t.write_first(); });
+      break;
     }
-    all([](auto& t) { t.finish(); });
   }
 }
 

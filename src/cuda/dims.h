@@ -29,14 +29,20 @@ struct dims {
   template <int First = 0>
   QUERN_INLINE dim_place at(int32_t i, int32_t chunk) const {
     dim_place p;
-    QUERN_UNROLL
-    for (int k = First; k < 6; ++k) {
-      if (k >= used) break;
+    const auto go = [&](const dim& along, int32_t step) {
+      p.src += step * along.src, p.dst += step * along.dst;
+      p.residual += step * along.residual, p.weights += step * along.weights;
+      p.channel += step * along.channel;
+    };
+    if (used == First + 1) {  // nothing to divide, as often
+      go(axis[First], i * chunk);
+      return p;
+    }
+    QUERN_ROLL
+    for (int k = First; k < used; ++k) {
       const int32_t count = k == First ? axis[k].count / chunk : axis[k].count;
-      const int32_t rest = k + 1 < used ? i / count : 0, step = (i - rest * count) * (k == First ? chunk : 1);
-      p.src += step * axis[k].src, p.dst += step * axis[k].dst;
-      p.residual += step * axis[k].residual, p.weights += step * axis[k].weights;
-      p.channel += step * axis[k].channel;
+      const int32_t rest = k + 1 < used ? i / count : 0;
+      go(axis[k], (i - rest * count) * (k == First ? chunk : 1));
       i = rest;
     }
     return p;

@@ -3,10 +3,12 @@
 // Reductions, norms and softmax on a GPU: operators over slices, the elements along some axes.
 //
 // A slice has so many lanes of a block, and a thread every so manieth chunk of it: 16 bytes where they lie side by side
-// and aligned, else an element.  Up to 16 words of registers keep what was read, so that memory is read once where the
-// slice fits; else once for each statistic, and to write.  Lanes meet in shared memory, in two steps of a fixed order:
-// the same bits on any GPU and in any batch.  Variances are of differences from the mean, exponentials of those from
-// the largest element: no cancellation that the mathematics does not have.
+// and aligned, else an element.  Up to 16 words of shared memory, which no other thread sees, keep what was read, so
+// that memory is read once where the slice fits; else once for each statistic, and to write.  Every pass over the slice
+// is the same loop, and which it is a matter of the run: memory is the limit, and a loop for each operator and pass, in
+// registers, was four times the code.  Lanes meet in shared memory, in two steps of a fixed order: the same bits on any
+// GPU and in any batch.  Variances are of differences from the mean, exponentials of those from the largest element: no
+// cancellation that the mathematics does not have.
 #pragma once
 
 #include "cuda/dims.h"
@@ -24,7 +26,7 @@ struct slices {
   int32_t lanes, parts;    // of a slice: threads, and of those that add up a share of all
   bool across;             // neighbouring threads have neighbouring slices; else neighbouring chunks
   bool wide;               // chunks are of 16 bytes
-  bool held;               // in registers
+  bool held;               // in shared memory, from the first pass on
   // Of chunks that are no 16 bytes in memory, or not aligned: the sums are the same.
   int64_t src_step, dst_step, residual_step;
   quern_op op;
@@ -34,8 +36,8 @@ struct slices {
   dims outer, inner;
   epilogue_f32 epilogue;
 };
-template <class T>
-inline constexpr int slice_shared = (2 + 2 * whole<T>)*slice_threads * 4;
+// What lanes publish and what parts come to; then 16 words a thread: its chunks, or at last what activations work on.
+inline constexpr int slice_shared = (2 + 16) * slice_threads * 4;
 
 // e^x for x <= 0, and NaN.
 QUERN_INLINE float exponential(float x) {
@@ -45,10 +47,13 @@ QUERN_INLINE float exponential(float x) {
 
 QUERN_INLINE float larger_of(float a, float b) { return a > b || a != a ? a : b; }
 
+// What a pass over the slice sums up, multiplies or compares; or the last one, of normalisations alone: it writes.
+enum class slice_pass { sum, magnitudes, squares, product, largest, exponentials, results };
+
 // A thread; what it does stands between barriers.
 template <class T, int V>
 struct slice_thread {
-  static constexpr int most_held = V == 1 ? 16 : 4;
+  static_assert((V == 1 ? 16 : 4) * sizeof(several<T, V>) <= 64 && 2 * V * 4 <= 64);
 
   const slices& a;
   float* shared;
@@ -56,8 +61,7 @@ struct slice_thread {
   bool idle;                          // its slice is behind the last one
   dim_place place;
   const T* src;
-  several<T, V> held[most_held];
-  float first, second;  // statistics of the slice
+  float first = 0, second = 0;  // statistics of the slice
 
   QUERN_INLINE slice_thread(const slices& args, int32_t block, int32_t index, float* memory)
       : a(args), shared(memory), thread(index) {
@@ -69,82 +73,169 @@ struct slice_thread {
     idle = slice >= a.slices;
     place = a.outer.at(idle ? 0 : slice, 1);
     src = static_cast<const T*>(a.src) + place.src;
-    first = second = 0;
   }
 
-  QUERN_INLINE several<T, V> chunk(int32_t i, int64_t step) const { return read<V>(src + a.inner.at(i, V).src, step); }
-
-  QUERN_INLINE void load() {
-    if (!a.held) return;
-    QUERN_UNROLL
-    for (int k = 0; k < most_held; ++k)
-      if (const int32_t i = lane + k * a.lanes; i < a.chunks) held[k] = chunk(i, at_once);
-  }
-
-  // visit(chunk, its number) for all that are the thread's.
-  template <class Visit>
-  QUERN_INLINE void each_chunk(const Visit& visit) const {
-    if (!a.held) return each_in_memory<(V == 1 ? 4 : 2)>(visit);
-    QUERN_UNROLL
-    for (int k = 0; k < most_held; ++k)
-      if (const int32_t i = lane + k * a.lanes; i < a.chunks) visit(held[k], i);
-  }
-  // The same of what is read again, some chunks at a time, so that none is waited for alone.
-  template <int Ahead, class Visit>
-  QUERN_INLINE void each_in_memory(const Visit& visit) const {
-    QUERN_ROLL
-    for (int32_t i = lane; i < a.chunks; i += Ahead * a.lanes) {
-      several<T, V> next[Ahead] = {};
-      QUERN_UNROLL
-      for (int k = 0; k < Ahead; ++k)
-        if (i + k * a.lanes < a.chunks) next[k] = chunk(i + k * a.lanes, a.src_step);
-      QUERN_UNROLL
-      for (int k = 0; k < Ahead; ++k)
-        if (i + k * a.lanes < a.chunks) visit(next[k], i + k * a.lanes);
-    }
-  }
-
-  template <class Add>
-  QUERN_INLINE float fold(float x, const Add& add) const {
-    each_chunk([&](const several<T, V>& c, int32_t) {
-      QUERN_UNROLL
-      for (int v = 0; v < V; ++v) x = add(x, c.at(v));
-    });
-    return x;
-  }
-
-  // ---- The first statistic: what is reduced, the mean, the root, the largest ------------------------------------
-
-  QUERN_INLINE float share() const {
+  QUERN_INLINE slice_pass pass_of(int32_t number) const {
     switch (a.op) {
       case QUERN_SOFTMAX:
       case QUERN_LOG_SOFTMAX:
+        return number == 0 ? slice_pass::largest : number == 1 ? slice_pass::exponentials : slice_pass::results;
+      case QUERN_NORM: return number == 0 ? slice_pass::sum : number == 1 ? slice_pass::squares : slice_pass::results;
+      case QUERN_RMS_NORM: return number == 0 ? slice_pass::squares : slice_pass::results;
       case QUERN_REDUCE_MAX:
-      case QUERN_REDUCE_MIN: {
-        const float sign = a.op == QUERN_REDUCE_MIN ? -1.0f : 1.0f;  // the smallest is the largest, turned round
-        return fold(-INFINITY, [=](float x, float v) { return larger_of(x, sign * v); });
-      }
-      case QUERN_REDUCE_PROD: {
-        float x = 1;
-        each_in_memory<1>([&](const several<T, V>& c, int32_t) {
-          QUERN_UNROLL
-          for (int v = 0; v < V; ++v) x *= c.at(v);
-        });
-        return x;
-      }
+      case QUERN_REDUCE_MIN: return slice_pass::largest;
+      case QUERN_REDUCE_PROD: return slice_pass::product;
+      case QUERN_REDUCE_L1: return slice_pass::magnitudes;
       case QUERN_REDUCE_L2:
-      case QUERN_REDUCE_SUM_SQUARE:
-      case QUERN_RMS_NORM: return fold(0.0f, [](float x, float v) { return fmaf(v, v, x); });
-      default: {
-        const bool magnitudes = a.op == QUERN_REDUCE_L1;
-        return fold(0.0f, [=](float x, float v) { return x + (magnitudes ? fabsf(v) : v); });
-      }
+      case QUERN_REDUCE_SUM_SQUARE: return slice_pass::squares;
+      default: return slice_pass::sum;
     }
   }
+  QUERN_INLINE bool is_last(int32_t number) const { return pass_of(number) == slice_pass::results; }
+
+  // Pass number `number`: a statistic's share for the lanes to meet, or results.
+  QUERN_INLINE void visit(int32_t number) const {
+    const slice_pass pass = pass_of(number);
+    if (pass == slice_pass::exponentials) {
+      shared[thread] = exponentials();
+    } else if (pass != slice_pass::results) {
+      shared[thread] = share(pass, number > 0);
+    } else if (!idle) {
+      write_results();
+    }
+  }
+
+  // ---- Lanes meet: a barrier after each --------------------------------------------------------------------------
+
+  QUERN_INLINE void join(int32_t number) const {
+    if (lane < a.parts)
+      shared[slice_threads + base + lane * apart] =
+          joined(number, shared + base + lane * apart, a.parts * apart, a.lanes / a.parts);
+  }
+  QUERN_INLINE void take(int32_t number) {
+    const float x = joined(number, shared + slice_threads + base, apart, a.parts);
+    if (number == 1) {
+      second = a.op == QUERN_NORM ? 1.0f / sqrtf(x / a.count + a.epsilon) : a.op == QUERN_SOFTMAX ? 1.0f / x : logf(x);
+      return;
+    }
+    switch (a.op) {
+      case QUERN_REDUCE_MIN: first = -x; break;
+      case QUERN_REDUCE_L2: first = sqrtf(x); break;
+      case QUERN_REDUCE_MEAN: first = a.count > 0 ? x / a.count : 0.0f; break;
+      case QUERN_NORM: first = x / a.count; break;
+      case QUERN_RMS_NORM: second = 1.0f / sqrtf(x / a.count + a.epsilon); break;
+      default: first = x; break;
+    }
+  }
+
+  // What a reduction comes to.
+  QUERN_INLINE void write_first() const {
+    float y[1] = {first};
+    const several_output<T> to = {
+        place.channel, 0,      static_cast<const T*>(a.residual) + place.residual, static_cast<T*>(a.dst) + place.dst,
+        at_once,       at_once};
+    if (lane == 0 && !idle) write(a.epilogue, to, y, words(), slice_threads);
+  }
+
+ private:
+  QUERN_INLINE float* words() const { return shared + 2 * slice_threads + thread; }
+  QUERN_INLINE several<T, V>& slot(int32_t k) const {
+    return reinterpret_cast<several<T, V>*>(shared + 2 * slice_threads)[k * slice_threads + thread];
+  }
+  // Sixteen elements are asked for before one is waited for, where they are at the same distance.
+  QUERN_INLINE float share(slice_pass pass, bool again) const {
+    if constexpr (V == 1)
+      if (a.inner.used == 1) return statistic<16, true>(pass, again);
+    return statistic<4, false>(pass, again);
+  }
+  template <bool Even = false>
+  QUERN_INLINE several<T, V> chunk(int32_t i) const {
+    return read<V>(src + (Even ? int64_t{i} * a.inner.axis[0].src : a.inner.at(i, V).src), a.src_step);
+  }
+  QUERN_INLINE several<T, V> chunk(int32_t i, int32_t k, bool kept) const { return kept ? slot(k) : chunk(i); }
+
+  // A share of any but exponentials, of so many chunks at a time: from memory, or kept since the first pass.
+  template <int Count, bool Even>
+  QUERN_INLINE float statistic(slice_pass pass, bool again) const {
+    float x = pass == slice_pass::largest ? -INFINITY : pass == slice_pass::product ? 1.0f : 0.0f;
+    QUERN_ROLL
+    for (int32_t from = lane, first_slot = 0; from < a.chunks; from += Count * a.lanes, first_slot += Count) {
+      several<T, V> c[Count] = {};
+      QUERN_UNROLL
+      for (int k = 0; k < Count; ++k)
+        if (const int32_t i = from + k * a.lanes; i < a.chunks)
+          c[k] = a.held && again ? slot(first_slot + k) : chunk<Even>(i);
+      if (a.held && !again && !is_reduction(a.op)) {
+        QUERN_UNROLL
+        for (int k = 0; k < Count; ++k) slot(first_slot + k) = c[k];
+      }
+      x = added(pass, x, c, from);
+    }
+    return x;
+  }
+  template <int Count>
+  QUERN_INLINE float added(slice_pass pass, float x, const several<T, V> (&c)[Count], int32_t from) const {
+    const auto fold = [&](auto add) {
+      QUERN_UNROLL
+      for (int k = 0; k < Count; ++k) {
+        if (from + k * a.lanes >= a.chunks) break;
+        QUERN_UNROLL
+        for (int v = 0; v < V; ++v) x = add(x, c[k].at(v));
+      }
+      return x;
+    };
+    switch (pass) {
+      case slice_pass::largest: {
+        const float sign = a.op == QUERN_REDUCE_MIN ? -1.0f : 1.0f;  // the smallest is the largest, turned round
+        return fold([=](float to, float v) { return larger_of(to, sign * v); });
+      }
+      case slice_pass::product: return fold([](float to, float v) { return to * v; });
+      case slice_pass::squares: return fold([from = first](float to, float v) { return fmaf(v - from, v - from, to); });
+      case slice_pass::magnitudes: return fold([](float to, float v) { return to + fabsf(v); });
+      default: return fold([](float to, float v) { return to + v; });
+    }
+  }
+
+  // One chunk after the other, as much is to be done for each.
+  QUERN_INLINE float exponentials() const {
+    float x = 0;
+    QUERN_ROLL
+    for (int32_t i = lane, k = 0; i < a.chunks; i += a.lanes, ++k) {
+      const several<T, V> c = chunk(i, k, a.held);
+      QUERN_UNROLL
+      for (int v = 0; v < V; ++v) x += exponential(c.at(v) - first);
+    }
+    return x;
+  }
+  QUERN_INLINE void write_results() const {
+    const bool kept = a.held && only_clamps(a.epilogue);  // else the words are for activations
+    QUERN_ROLL
+    for (int32_t i = lane, k = 0; i < a.chunks; i += a.lanes, ++k) {
+      const several<T, V> c = chunk(i, k, kept);
+      float y[V];
+      QUERN_UNROLL
+      for (int v = 0; v < V; ++v) y[v] = c.at(v) - first;
+      if (a.op == QUERN_SOFTMAX) {
+        QUERN_UNROLL
+        for (int v = 0; v < V; ++v) y[v] = exponential(y[v]);
+      }
+      QUERN_UNROLL
+      for (int v = 0; v < V; ++v) y[v] = a.op == QUERN_LOG_SOFTMAX ? y[v] - second : y[v] * second;
+      const dim_place at = a.inner.at(i, V);
+      const several_output<T> to = {place.channel + at.channel,
+                                    a.inner.axis[0].channel,
+                                    static_cast<const T*>(a.residual) + place.residual + at.residual,
+                                    static_cast<T*>(a.dst) + place.dst + at.dst,
+                                    a.residual_step,
+                                    a.dst_step};
+      write(a.epilogue, to, y, words(), slice_threads);
+    }
+  }
+
   // Values of lanes from `at` on, every so manieth, in their order; some are asked for before one is added.
-  QUERN_INLINE float joined(const float* at, int32_t step, int32_t count, bool adds) const {
+  QUERN_INLINE float joined(int32_t number, const float* at, int32_t step, int32_t count) const {
     constexpr int ahead = 5;
-    const bool multiplies = a.op == QUERN_REDUCE_PROD;
+    const slice_pass pass = pass_of(number);
     float y = at[0];
     QUERN_ROLL
     for (int32_t i = 1; i < count; i += ahead) {
@@ -152,98 +243,12 @@ struct slice_thread {
       QUERN_UNROLL
       for (int k = 0; k < ahead; ++k) x[k] = i + k < count ? at[(i + k) * step] : 0.0f;
       QUERN_UNROLL
-      for (int k = 0; k < ahead; ++k)
-        if (i + k < count) y = adds ? y + x[k] : multiplies ? y * x[k] : larger_of(y, x[k]);
+      for (int k = 0; k < ahead; ++k) {
+        if (i + k >= count) break;
+        y = pass == slice_pass::product ? y * x[k] : pass == slice_pass::largest ? larger_of(y, x[k]) : y + x[k];
+      }
     }
     return y;
-  }
-  // Whether the first statistic is a sum.
-  QUERN_INLINE bool first_adds() const {
-    return !(a.op == QUERN_SOFTMAX || a.op == QUERN_LOG_SOFTMAX || a.op == QUERN_REDUCE_MAX ||
-             a.op == QUERN_REDUCE_MIN || a.op == QUERN_REDUCE_PROD);
-  }
-
-  // ---- The second: the variance, the sum of exponentials --------------------------------------------------------
-
-  QUERN_INLINE bool has_second() const {
-    return a.op == QUERN_NORM || a.op == QUERN_SOFTMAX || a.op == QUERN_LOG_SOFTMAX;
-  }
-  QUERN_INLINE float second_share() const {
-    const float from = first;
-    if (a.op == QUERN_NORM) return fold(0.0f, [=](float x, float v) { return fmaf(v - from, v - from, x); });
-    return fold(0.0f, [=](float x, float v) { return x + exponential(v - from); });
-  }
-
-  // ---- Lanes meet: a barrier after each --------------------------------------------------------------------------
-
-  template <bool Second>
-  QUERN_INLINE void publish() const {
-    shared[thread] = Second ? second_share() : share();
-  }
-  template <bool Second>
-  QUERN_INLINE void join() const {
-    if (lane < a.parts)
-      shared[slice_threads + base + lane * apart] =
-          joined(shared + base + lane * apart, a.parts * apart, a.lanes / a.parts, Second || first_adds());
-  }
-  template <bool Second>
-  QUERN_INLINE float whole_of() const {
-    return joined(shared + slice_threads + base, apart, a.parts, Second || first_adds());
-  }
-  QUERN_INLINE void take_first() {
-    first = whole_of<false>();
-    switch (a.op) {
-      case QUERN_REDUCE_MIN: first = -first; break;
-      case QUERN_REDUCE_L2: first = sqrtf(first); break;
-      case QUERN_REDUCE_MEAN: first = a.count > 0 ? first / a.count : 0.0f; break;
-      case QUERN_NORM: first = first / a.count; break;
-      case QUERN_RMS_NORM: second = 1.0f / sqrtf(first / a.count + a.epsilon), first = 0; break;
-      default: break;
-    }
-  }
-  QUERN_INLINE void take_second() {
-    const float x = whole_of<true>();
-    second = a.op == QUERN_NORM ? 1.0f / sqrtf(x / a.count + a.epsilon) : a.op == QUERN_SOFTMAX ? 1.0f / x : logf(x);
-  }
-
-  // ---- And what comes of it ----------------------------------------------------------------------------------------
-
-  QUERN_INLINE void finish() const {
-    if (idle) return;
-    float* const scratch = shared + 2 * slice_threads + thread;
-    T* const dst = static_cast<T*>(a.dst) + place.dst;
-    const T* const residual = static_cast<const T*>(a.residual) + place.residual;
-    if (is_reduction(a.op)) {
-      float y[1] = {first};
-      const several_output<T> to = {place.channel, 0, residual, dst, at_once, at_once};
-      if (lane == 0) write(a.epilogue, to, y, scratch, slice_threads);
-      return;
-    }
-    const bool log = a.op == QUERN_LOG_SOFTMAX, softmax = a.op == QUERN_SOFTMAX;
-    const auto each = [&](const several<T, V>& c, int32_t i, const auto& store) {
-      float y[V];
-      QUERN_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const float x = c.at(v) - first;
-        y[v] = log ? x - second : (softmax ? exponential(x) : x) * second;
-      }
-      const dim_place at = a.inner.at(i, V);
-      store(several_output<T>{place.channel + at.channel, a.inner.axis[0].channel, residual + at.residual, dst + at.dst,
-                              a.residual_step, a.dst_step},
-            y);
-    };
-    if (a.held && a.dst_step == at_once && a.residual_step == at_once && only_clamps(a.epilogue)) {
-      each_chunk([&](const several<T, V>& c, int32_t i) {
-        each(c, i, [&](several_output<T> to, float(&y)[V]) {
-          to.residual_step = to.dst_step = at_once;
-          write_clamped(a.epilogue, to, y);
-        });
-      });
-      return;
-    }
-    each_in_memory<1>([&](const several<T, V>& c, int32_t i) {
-      each(c, i, [&](const several_output<T>& to, float(&y)[V]) { write(a.epilogue, to, y, scratch, slice_threads); });
-    });
   }
 };
 
@@ -252,25 +257,21 @@ struct slice_thread {
 template <class T, int V>
 __device__ __forceinline__ void over_slices(const slices& a, float* shared) {
   slice_thread<T, V> t(a, int32_t(blockIdx.x), int32_t(threadIdx.x), shared);
-  t.load();
-  t.template publish<false>();
-  __syncthreads();
-  t.template join<false>();
-  __syncthreads();
-  t.take_first();
-  if (t.has_second()) {
-    t.template publish<true>();
+#pragma unroll 1
+  for (int32_t pass = 0;; ++pass) {
+    t.visit(pass);
+    if (t.is_last(pass)) return;
     __syncthreads();
-    t.template join<true>();
+    t.join(pass);
     __syncthreads();
-    t.take_second();
+    t.take(pass);
+    if (is_reduction(a.op)) return t.write_first();
   }
-  t.finish();
 }
 
 // The kernel for elements of a type.
 #define QUERN_SLICES(name, type)                                                \
-  extern "C" __global__ void __launch_bounds__(quern::slice_threads, 3)         \
+  extern "C" __global__ void __launch_bounds__(quern::slice_threads, 4)         \
       name(const __grid_constant__ quern::slices a) {                           \
     extern __shared__ float shared[];                                           \
     if (a.wide) return quern::over_slices<type, quern::whole<type>>(a, shared); \

@@ -59,15 +59,15 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine&,
   // memory lies.
   b.word[wide] = along && densest.count % v == 0;
   b.word[across] = !along;
-  // A slice has as many lanes as keep it in registers, and no more: what a thread does around its elements is most of
-  // its work, so that a warp for 64 of them takes four times as long (measured on an H200).
-  const int64_t chunks = b.word[wide] ? a.elements / v : a.elements, in_registers = b.word[wide] ? 4 : 16;
-  b.word[lanes] = std::clamp<int64_t>(up(chunks, in_registers), 1, slice_threads);
+  // A slice has as many lanes as keep it, and no more: what a thread does around its elements is most of its work, so
+  // that a warp for 64 of them takes four times as long (measured on an H200).
+  const int64_t chunks = b.word[wide] ? a.elements / v : a.elements, kept = b.word[wide] ? 4 : 16;
+  b.word[lanes] = std::clamp<int64_t>(up(chunks, kept), 1, slice_threads);
   if (b.word[across]) b.word[lanes] = chunks > 512 ? 32 : std::min<int64_t>(b.word[lanes], 8);
   while (b.word[lanes] & (b.word[lanes] - 1)) ++b.word[lanes];  // a power of two
   // Those of each part, and then the parts, are added up: 16 at most.
   b.word[parts] = b.word[lanes] <= 16 ? 1 : std::min<int64_t>(b.word[lanes] / 8, 16);
-  b.word[held] = chunks <= b.word[lanes] * in_registers;
+  b.word[held] = chunks <= b.word[lanes] * kept;
   return b;
 }
 
@@ -109,7 +109,7 @@ quern_status launch(const job& j, const launching& l) {
   a.src_step = step_of(a.src, &dim::src);
   a.dst_step = reduces ? at_once : step_of(a.dst, &dim::dst);
   a.residual_step = reduces || !a.epilogue.residual ? at_once : step_of(a.residual, &dim::residual);
-  a.held = j.blocks.word[held] && a.src_step == at_once;
+  a.held = j.blocks.word[held];
   a.chunks = int32_t(axes.elements / (a.wide ? v : 1));
   return launch_kernel(l, j.row, uint32_t(up(axes.slices, slice_threads / a.lanes)), &a);
 }
@@ -117,7 +117,7 @@ quern_status launch(const job& j, const launching& l) {
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(slices_cuda, .about = "reductions, norms and softmax on a GPU, slices in registers where they fit",
+QUERN_ALGORITHM(slices_cuda, .about = "reductions, norms and softmax on a GPU, slices in shared memory where they fit",
                 .drives = kind::slices,
                 .op = {QUERN_REDUCE_SUM, QUERN_REDUCE_MEAN, QUERN_REDUCE_MAX, QUERN_REDUCE_MIN, QUERN_REDUCE_PROD,
                        QUERN_REDUCE_L1, QUERN_REDUCE_L2, QUERN_REDUCE_SUM_SQUARE, QUERN_NORM, QUERN_RMS_NORM,

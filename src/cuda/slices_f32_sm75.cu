@@ -18,6 +18,6 @@ QUERN_KERNELS(slices_f32_sm75, {.name = "slices_f32_sm75",
                                 .image = image,
                                 .capability = 75,
                                 .threads = slice_threads,
-                                .shared_bytes = slice_shared<float>})
+                                .shared_bytes = slice_shared})
 
 #endif
