@@ -19,6 +19,7 @@ struct blocking {
   uint64_t workspace_bytes;  // of one worker
   uint32_t workers;          // worth using, at most what the wish has
   uint32_t order;            // of the packed weights, where the algorithm has several
+  float src_limit;           // of the wish
   double cycles;             // of a core, for one run's arithmetic alone
   int64_t word[8];           // block sizes: each driver names its own
 };
@@ -71,6 +72,7 @@ struct algorithm {
   bool transforms;     // drives rows that bring Winograd's transforms
   bool pads;           // multiplies the zeros of padding instead of leaving them out, as all that transform do
   bool splits;         // multiplies parts of each f32, with rows of that type
+  bool bounded;        // takes src within wish.src_limit alone
   bool refuses_alike;  // a problem that one row is refused, all are
 
   // What of the problem, of the row's type, this algorithm and row do not take.

@@ -97,6 +97,7 @@ int explain(const quern_candidate& c, char* out, size_t size) {
                       strcmp(field, "wish.deny") == 0        ? "wish.deny has it"
                       : strcmp(field, "wish.allow") == 0     ? "wish.allow does not have it"
                       : strcmp(field, "wish.kernel") == 0    ? "wish.kernel names another kernel"
+                      : strcmp(field, "wish.src_limit") == 0 ? "needs wish.src_limit, the largest magnitude in src"
                       : strncmp(c.algorithm, "reference", 9) ? "wish.algorithm names another algorithm"
                                                              : "runs only when wish.algorithm names it");
     default: return snprintf(out, size, "%s is %" PRId64 ", it takes %" PRId64, field, c.value, c.limit);

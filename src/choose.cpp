@@ -22,6 +22,13 @@ namespace {
 
 uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX; }
 
+blocking blocks_of(const full_problem& p, const algorithm& a, const kernel& row, const machine& m, uint32_t threads,
+                   const resolved_wish& w) {
+  blocking b = a.choose_blocks(p, row, m, threads);
+  b.src_limit = w.wish.src_limit;
+  return b;
+}
+
 bool exceeds(const blocking& b, uint64_t limit) { return b.workspace_bytes > limit / b.workers; }
 
 // `tuned`: what was measured for this problem, or NULL.
@@ -54,6 +61,10 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
     return;
   }
   if ((o.why = ruled_out(a, row, w.wish))) return;
+  if (a.bounded && w.wish.src_limit == 0) {
+    o.why = {QUERN_REASON_WISH, "wish.src_limit", 0, 0};
+    return;
+  }
   if (const int32_t own = repeat_of(a, p); own < w.wish.repeat) {
     o.why = {QUERN_REASON_REPEAT, "wish.repeat", w.wish.repeat, own};
     return;
@@ -66,11 +77,11 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
       return;
     }
 #endif
-  new (&o.blocks) blocking(a.choose_blocks(p, row, w.machine, std::max(1u, w.wish.threads)));
+  new (&o.blocks) blocking(blocks_of(p, a, row, w.machine, std::max(1u, w.wish.threads), w));
   const uint64_t limit = workspace_limit(w);
   if (exceeds(o.blocks, limit)) {
     // Fewer threads need less.
-    o.blocks = a.choose_blocks(p, row, w.machine, 1);
+    o.blocks = blocks_of(p, a, row, w.machine, 1, w);
     if (o.blocks.workspace_bytes > limit) {
       o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(limit),
                static_cast<int64_t>(o.blocks.workspace_bytes)};
@@ -317,7 +328,7 @@ bool vary(const full_problem& p, const resolved_wish& w, const variation& as, op
   m.gpu.clock_mhz = static_cast<uint32_t>(std::min<uint64_t>(scaled(m.gpu.clock_mhz, as.l1), INT32_MAX));
   m.gpu.multiprocessors = static_cast<uint32_t>(std::min<uint64_t>(scaled(m.gpu.multiprocessors, as.l2), 1 << 20));
   const uint32_t threads = std::clamp(as.threads, 1u, std::max(1u, w.wish.threads));
-  const blocking b = o.algorithm->choose_blocks(p, *o.row, m, threads);
+  const blocking b = blocks_of(p, *o.algorithm, *o.row, m, threads, w);
   if (exceeds(b, workspace_limit(w))) return false;
   o.blocks = b;
   o.cost = o.algorithm->predict(p, *o.row, b, w.machine);

@@ -423,6 +423,7 @@ struct dot_f32 {
 //   reference_cuda    cuda/reference.h
 //   implicit_f32      cuda/implicit.h; tensor too
 //   tma               cuda/tma.h
+//   tma_f16x3         cuda/tma_f16x3.h
 //   few_channels      cuda/few_channels.h
 //   walk              cuda/walk.h
 //   group             cuda/group.h
@@ -463,6 +464,7 @@ enum class kind : uint8_t {
   implicit_f32,
   tensor,
   tma,
+  tma_f16x3,
   few_channels,
   first_layer,
   first_box,

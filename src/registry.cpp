@@ -79,6 +79,7 @@ const char* kind_name(kind k) {
     case kind::implicit_f32: return "implicit_f32";
     case kind::tensor: return "tensor";
     case kind::tma: return "tma";
+    case kind::tma_f16x3: return "tma_f16x3";
     case kind::few_channels: return "few_channels";
     case kind::first_layer: return "first_layer";
     case kind::first_box: return "first_box";

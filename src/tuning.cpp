@@ -324,13 +324,16 @@ size_t tuning_key(const quern_problem& p, const resolved_wish& w, bool demands, 
   const quern_gpu& gpu = m.gpu;
   for (int bit = 0; bit < 64; ++bit)
     if (const char* isa = m.isa >> bit & 1 ? quern_isa_name(uint64_t{1} << bit) : nullptr) t.add(" %s", isa);
-  if (is_gpu(m))
+  if (is_gpu(m)) {
     t.add(" gpu=%u multiprocessors=%u mhz=%u l2=%" PRIu64 " shared=%" PRIu64 " bandwidth=%" PRIu64 " driver=%u",
           gpu.capability, gpu.multiprocessors, gpu.clock_mhz, gpu.l2_bytes, gpu.shared_bytes, gpu.bandwidth,
           gpu.driver);
-  else
+    // With a limit there are other candidates; which it is does not matter.
+    if (w.wish.src_limit > 0 && p.accuracy >= QUERN_ACCURACY_F32_LOOSE) t.add(" limited");
+  } else {
     t.add(" model=%" PRIx64 " l1=%" PRIu64 " l2=%" PRIu64 " l3=%" PRIu64 " threads=%u", m.model, m.l1, m.l2, m.l3,
           std::max(1u, w.wish.threads));
+  }
   t.add(" build=%" PRIx64, build_of(p.op, is_gpu(m)));
   if (demands) t.add(" demands=%" PRIx64, demands_of(w.wish));
   return t.fits ? t.length : 0;

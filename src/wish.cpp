@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "wish.h"
 
+#include <float.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +127,9 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   if (w.overlap < QUERN_OVERLAP_START || w.overlap > QUERN_OVERLAP_NONE)
     return fail(error, QUERN_INVALID, "wish.overlap", w.overlap, QUERN_OVERLAP_NONE,
                 "wish.overlap is %d, must be 0 to %d", w.overlap, QUERN_OVERLAP_NONE);
-  if (w.reserved)
-    return fail(error, QUERN_INVALID, "wish.reserved", w.reserved, 0, "wish.reserved is %u, must be 0", w.reserved);
+  if (!(w.src_limit >= 0 && w.src_limit <= FLT_MAX))
+    return fail(error, QUERN_INVALID, "wish.src_limit", 0, 0, "wish.src_limit is %g, must be finite and at least 0",
+                static_cast<double>(w.src_limit));
   if (!w.tuning && w.tuning_bytes)
     return fail(error, QUERN_INVALID, "wish.tuning", 0, static_cast<int64_t>(w.tuning_bytes),
                 "wish.tuning is NULL, must have wish.tuning_bytes = %zu bytes", w.tuning_bytes);

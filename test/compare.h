@@ -141,10 +141,10 @@ struct operands {
 };
 
 inline std::vector<quern_candidate> all_candidates(const quern_problem& p, const char* algorithm = nullptr,
-                                                   const quern_device* device = nullptr) {
+                                                   const quern_device* device = nullptr, float src_limit = 0) {
   quern_wish wish = {};
   wish.size = sizeof wish;
-  wish.algorithm = algorithm;
+  wish.algorithm = algorithm, wish.src_limit = src_limit;
   quern_error error = {};
   std::vector<quern_candidate> list(256);
   list[0].size = sizeof list[0];
@@ -200,6 +200,7 @@ struct way {
   const quern_device* device = nullptr;
   void* queue = nullptr;
   int32_t overlap = QUERN_OVERLAP_START;
+  float src_limit = 0;
   std::string tuning = {};  // a table
 };
 
@@ -221,6 +222,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads, wish.overlap = how.overlap;
+  wish.src_limit = how.src_limit;
   wish.tuning = how.tuning.data(), wish.tuning_bytes = how.tuning.size();
   quern_cpu cpu = {};
   cpu.size = sizeof cpu;

@@ -156,6 +156,10 @@ void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   run_tma<tma_f32_128x128>(row, "f32_128x128", blocks, parameters);
   run_tma<tma_f32_192x64>(row, "f32_192x64", blocks, parameters);
   run_tma<tma_f32_128x64>(row, "f32_128x64", blocks, parameters);
+  run_tma<tma_f16x3_128x128>(row, "f16x3_f32_128x128", blocks, parameters);
+  run_tma<tma_f16x3_192x64>(row, "f16x3_f32_192x64", blocks, parameters);
+  run_tma<tma_f16x3_128x64>(row, "f16x3_f32_128x64", blocks, parameters);
+  run_tma<tma_f16x3_128x64_w3>(row, "f16x3_f32_128x64_w3", blocks, parameters);
   const auto tiles = [&](const char* name, auto run, const implicit_tap* taps = nullptr) {
     if (std::string("implicit_f32_") + name + "_sm75" == row.name)
       run(*static_cast<const implicit_conv*>(parameters[0]), taps, blocks);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cuda/pixels_last.h"
-#include "cuda/tma_f32.h"
+#include "cuda/tma_f16x3.h"
 #include "cuda/tma_half.h"
 #include "cuda/tma_halo.h"
 #include "fake_gpu.h"
@@ -48,81 +48,105 @@ struct fake_map {
 };
 static_assert(sizeof(fake_map) <= sizeof(tensor_map));
 
-// part[16 x columns] += a warp's pixels x weights, of one stage: element by element as the instruction's operands
-// are laid out.  Small integers have no low part: nothing is added then.
+// Operands as the instructions have them: a warp's pixel `row` at column k of a chunk, and a channel's weight there.
+inline float pixel_of(const float (&part)[4][4], int row, int k) { return part[k / 8][row / 8 + k % 8 / 4 * 2]; }
+inline float pixel_of(const uint32_t (&part)[2][4], int row, int k) {
+  const uint32_t pair = part[k / 16][row / 8 + k % 16 / 8 * 2];
+  return value(f16{static_cast<uint16_t>(pair >> k % 2 * 16)});
+}
+template <class Parts>
+int lane_of(int row, int k) {
+  return row % 8 * 4 + (Parts::matrices == 2 ? k % 4 : k % 8 / 2);
+}
 template <class Tile>
-void multiply_stage(float* part, const typename Tile::fragments* x, bool low, const float* weights, int columns) {
+float weight_of(const float* weights, bool low, int channel, int k) {
+  if constexpr (Tile::parts::matrices == 2) return weights[low * Tile::bn * Tile::bk + tma_swizzled<4>(channel, k)];
+  return value(reinterpret_cast<const f16*>(weights)[tma_swizzled<8>(channel, low * Tile::bk + k)]);
+}
+
+// part[16 x columns] += a warp's pixels x weights, of one chunk, element by element.  Small integers have no low part:
+// nothing is added then.
+template <class Tile>
+void multiply_chunk(float* part, const typename Tile::fragments* x, bool low, const float* weights, bool low_weights,
+                    int columns) {
   const auto has_none = [](const auto& lane) {
     for (const auto& step : lane.low)
-      for (float v : step)
+      for (auto v : step)
         if (v != 0) return false;
     return true;
   };
   if (low && std::all_of(x, x + 32, has_none)) return;
   for (int k = 0; k < Tile::bk; ++k) {
     float line[Tile::bn];
-    for (int column = 0; column < columns; ++column) line[column] = weights[tma_swizzled<4>(column, k)];
+    for (int column = 0; column < columns; ++column) line[column] = weight_of<Tile>(weights, low_weights, column, k);
     for (int row = 0; row < 16; ++row) {
-      const auto& lane = x[row % 8 * 4 + k % 4];
-      const int step = k / 8, element = row / 8 + k % 8 / 4 * 2;
-      const float a = low ? lane.low[step][element] : lane.high[step][element];
+      const auto& lane = x[lane_of<typename Tile::parts>(row, k)];
+      const float a = pixel_of(low ? lane.low : lane.high, row, k);
       for (int column = 0; column < columns; ++column) part[row * Tile::bn + column] += a * line[column];
     }
   }
 }
 
 template <class Tile>
-void run_tma_tile(const tma_conv& a, int32_t tile) {
+void run_tma_tile(const typename Tile::parameters& a, int32_t tile) {
+  const typename Tile::parts parts(a);
   const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
   const int warps = 4 * Tile::groups, used = std::min(Tile::bn, a.out.k - place.channel);
+  const int64_t pixels = int64_t{a.out.pixels} / a.out.size[2] * a.columns;
   std::vector<four_floats> memory(Tile::shared_bytes / sizeof(four_floats));
   memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
   float* const shared = memory[0].v;
-  std::vector<float> sum(static_cast<size_t>(Tile::bm * Tile::bn)), part(16 * Tile::bn);
+  std::vector<float> sum(static_cast<size_t>(Tile::bm * Tile::bn)), part(sum.size());
   const float* weights = reinterpret_cast<const float*>(a.weights + place.group * a.weights_group) +
                          int64_t{place.panel} * a.blocks * Tile::weight_floats;
   fake_map map;
   memcpy(&map, &a.src, sizeof map);
   tma_walk walk(a, place);
+  const auto add_part = [&] {
+    for (size_t k = 0; k < sum.size(); ++k) sum[k] += part[k];
+    std::fill(part.begin(), part.end(), 0.0f);
+  };
   for (int32_t i = 0; i < a.blocks; ++i, walk.advance(Tile::bk), weights += Tile::weight_floats) {
+    if (i % Tile::chunks == 0) add_part();
     map.copy(shared, walk.now);
-    const bool whole =
-        std::all_of(weights + Tile::weight_floats / 2, weights + Tile::weight_floats, [](float v) { return v == 0; });
-    for (int warp = 0; warp < warps && place.pixel + 16 * warp < a.out.pixels; ++warp) {
-      typename Tile::fragments x[32];
-      for (int lane = 0; lane < 32; ++lane) x[lane].load(shared, 32 * warp + lane), x[lane].split();
-      std::fill(part.begin(), part.end(), 0.0f);
-      multiply_stage<Tile>(part.data(), x, true, weights, used);
-      if (!whole) multiply_stage<Tile>(part.data(), x, false, weights + Tile::weight_floats / 2, used);
-      multiply_stage<Tile>(part.data(), x, false, weights, used);
-      for (int k = 0; k < 16 * Tile::bn; ++k) sum[16 * warp * Tile::bn + k] += part[k];
+    for (int tap = 0; tap < Tile::taps; ++tap) {
+      const float* const there = weights + tap * Tile::tap_floats;
+      bool whole = true;
+      for (int k = 0; k < Tile::bk * used; ++k)
+        whole = whole && weight_of<Tile>(there, true, k / Tile::bk, k % Tile::bk) == 0;
+      for (int warp = 0; warp < warps && place.pixel + 16 * warp < pixels; ++warp) {
+        typename Tile::fragments x[32];
+        for (int lane = 0; lane < 32; ++lane) x[lane].load(shared, 32 * warp + lane, tap), x[lane].split(parts);
+        float* const own = part.data() + 16 * warp * Tile::bn;
+        multiply_chunk<Tile>(own, x, true, there, false, used);
+        if (!whole) multiply_chunk<Tile>(own, x, false, there, true, used);
+        multiply_chunk<Tile>(own, x, false, there, false, used);
+      }
     }
+  }
+  add_part();
+  struct sums {
+    float v[Tile::bn / 2];
+  };
+  std::vector<sums> own(static_cast<size_t>(32 * warps));
+  for (int thread = 0; thread < 32 * warps; ++thread) {
+    auto& mine = own[static_cast<size_t>(thread)].v;
+    for (int k = 0; k < Tile::bn / 2; ++k) {
+      const int row = thread / 128 * 64 + tma_row(thread, k / 2 % 2);
+      mine[k] = sum[row * Tile::bn + k / 4 * 8 + tma_column(thread, k % 2)];
+    }
+    parts.finish(a, place, mine, thread);
   }
   const auto all = [&](auto f) {
-    for (int thread = 0; thread < 32 * warps; ++thread) f(Tile::output(a, shared, thread), thread);
+    for (int thread = 0; thread < 32 * warps; ++thread)
+      f(Tile::output(a, shared, thread), own[static_cast<size_t>(thread)].v, thread);
   };
-  if (Tile::writes_planes(a.out)) {
-    for (int thread = 0; thread < 32 * warps; ++thread) {
-      float own[Tile::bn / 2];
-      for (int k = 0; k < Tile::bn / 2; ++k) {
-        const int row = thread / 128 * 64 + tma_row(thread, k / 2 % 2);
-        own[k] = sum[row * Tile::bn + k / 4 * 8 + tma_column(thread, k % 2)];
-      }
-      Tile::write_planes(a, place, own, thread);
-    }
-    return;
-  }
-  all([&](auto out, int thread) { out.find_places(place.pixel + thread / 32 * 16); });
+  if (Tile::writes_planes(a.out))
+    return all([&](auto, const float* mine, int thread) { Tile::write_planes(a, place, mine, thread); });
+  all([&](auto out, const float*, int thread) { Tile::find_places(out, a, place, thread); });
   for (int32_t i = 0; i < Tile::bn / 32; ++i) {
-    all([&](auto out, int thread) {
-      float own[16];
-      for (int k = 0; k < 16; ++k) {
-        const int row = thread / 128 * 64 + tma_row(thread, k / 2 % 2);
-        own[k] = sum[row * Tile::bn + 32 * i + k / 4 * 8 + tma_column(thread, k % 2)];
-      }
-      Tile::stage_out(out, own, thread);
-    });
-    all([&](auto out, int) { out.finish(place.group, place.channel + 32 * i); });
+    all([&](auto out, const float* mine, int thread) { Tile::stage_out(out, mine + 16 * i, thread); });
+    all([&](auto out, const float*, int) { out.finish(place.group, place.channel + 32 * i); });
   }
 }
 
@@ -391,7 +415,7 @@ void run_halo(const kernel& row, const std::string& name, unsigned blocks, void*
 template <class Tile>
 void run_tma(const kernel& row, const char* name, unsigned blocks, void** parameters) {
   if (std::string("tma_") + name + "_sm90a" != row.name) return;
-  const auto& a = *static_cast<const tma_conv*>(parameters[0]);
+  const auto& a = *static_cast<const typename Tile::parameters*>(parameters[0]);
   fake->ahead = a.ahead;
   const int32_t apart = int32_t(blocks) / Tile::cluster;
   for (int32_t block = 0; block < apart; ++block)

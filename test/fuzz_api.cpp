@@ -123,6 +123,7 @@ struct wish {
     w.threads = in.upto(3) ? static_cast<uint32_t>(in.upto(5)) : in.raw<uint32_t>();
     w.workspace_limit = in.upto(3) ? 0 : in.raw<uint16_t>();
     w.repeat = static_cast<int32_t>(in.upto(3));
+    w.src_limit = in.upto(7) ? 0 : in.raw<float>();
     static const char* const algorithms[] = {nullptr, nullptr,       nullptr,       "reference",
                                              "gemm",  "conv_direct", "conv_im2col", "nonsense"};
     w.algorithm = algorithms[in.upto(7)];

@@ -35,7 +35,7 @@ class Gpu : public testing::Test {
     };
     quern_wish wish = {};
     wish.size = sizeof wish;
-    wish.algorithm = c.algorithm, wish.kernel = c.kernel;
+    wish.algorithm = c.algorithm, wish.kernel = c.kernel, wish.src_limit = src_limit;
     if (quern_plan_make(&s.plan, device, &p, &wish, &error)) return fails(error.text);
 
     const auto there = [&](const auto& from) {
@@ -90,15 +90,17 @@ class Gpu : public testing::Test {
 
   // Those that can run here; kernels of one capability alone have no PTX.
   std::vector<quern_candidate> usable(const quern_problem& p, const char* asked = nullptr) {
-    std::vector<quern_candidate> list = all_candidates(p, asked, device);
+    std::vector<quern_candidate> list = all_candidates(p, asked, device, src_limit);
     std::erase_if(list, [](const quern_candidate& c) {
       return c.verdict > QUERN_USABLE || (getenv("CUDA_FORCE_PTX_JIT") && strstr(c.kernel, "_sm90a"));
     });
     return list;
   }
 
-  // Every usable candidate, the reference too.
-  testing::AssertionResult all_agree(const quern_problem& p, const operands& in, bool graph) {
+  // Every usable candidate of any class, as small integers lose nothing, the reference too.
+  testing::AssertionResult all_agree(quern_problem p, const operands& in, bool graph) {
+    if (p.src.type == QUERN_F32) p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+    src_limit = 4;
     const solution want = solve(p, in, "reference", nullptr);
     for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
       for (const quern_candidate& c : usable(p, asked)) {
@@ -111,6 +113,7 @@ class Gpu : public testing::Test {
   const gpu_driver* driver = nullptr;
   void *context = nullptr, *stream = nullptr;
   quern_device* device = nullptr;
+  float src_limit = 0;  // of wishes
   std::set<std::string> reached;
 };
 
@@ -261,6 +264,30 @@ TEST_F(Gpu, ErrorsOfClassF32) {
         if (chain == 0) chain = error;
         printf("%4d products: %.2e %s\n", static_cast<int>(sum_length(p)), error, c.kernel);
         EXPECT_LE(error, 1.3 * chain) << c.kernel << "\n" << text(p);
+      }
+    }
+}
+
+// What class F32_LOOSE says of a limit, and how much better they are: inputs far below it lose digits.
+TEST_F(Gpu, ErrorsOfLimitedInputs) {
+  for (const int64_t channels : {64, 256, 512})
+    for (const float below : {1.0f, 0x1p-12f}) {
+      quern_problem p = conv(QUERN_NHWC, 1, channels, 12, 64);
+      p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+      p = completed(p);
+      dice d(static_cast<uint32_t>(channels));
+      std::normal_distribution<float> normal;
+      const operands in(
+          p, edge::back, [&] { return normal(d.engine()); }, [] { return 0.0f; });
+      src_limit = 8 / below;
+      const solution want = solve(p, in, "reference", nullptr);
+      for (const quern_candidate& c : usable(p)) {
+        if (c.accuracy != QUERN_ACCURACY_F32_LOOSE) continue;
+        const solution got = solve_there(p, in, c, false);
+        ASSERT_EQ(got.failure, "");
+        const double error = relative_error(got, want);
+        printf("%4d products: %.2e %s\n", static_cast<int>(sum_length(p)), error, c.kernel);
+        EXPECT_LE(error, 1e-6) << c.kernel << "\n" << text(p);
       }
     }
 }

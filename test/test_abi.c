@@ -101,7 +101,7 @@ AT(quern_wish, tuning, 80);
 AT(quern_wish, tuning_bytes, 88);
 AT(quern_wish, allow, 96);
 AT(quern_wish, overlap, 104);
-AT(quern_wish, reserved, 108);
+AT(quern_wish, src_limit, 108);
 SIZE(quern_candidate, 160);
 AT(quern_candidate, size, 0);
 AT(quern_candidate, verdict, 4);

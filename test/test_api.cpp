@@ -3,6 +3,7 @@
 // Hostile arguments: every verb answers with the right status, a sentence that names field, value and limit,
 // and touches nothing.
 #include <functional>
+#include <limits>
 
 #include "refusals.h"
 #include "registry.h"
@@ -228,7 +229,9 @@ TEST(ApiPlan, RefusesHostileArguments) {
       {[](quern_wish& w) { w.repeat = QUERN_REPEAT_REF + 1; }, QUERN_INVALID, "wish.repeat"},
       {[](quern_wish& w) { w.overlap = -1; }, QUERN_INVALID, "wish.overlap"},
       {[](quern_wish& w) { w.overlap = QUERN_OVERLAP_NONE + 1; }, QUERN_INVALID, "wish.overlap"},
-      {[](quern_wish& w) { w.reserved = 1; }, QUERN_INVALID, "wish.reserved"},
+      {[](quern_wish& w) { w.src_limit = -1; }, QUERN_INVALID, "wish.src_limit"},
+      {[](quern_wish& w) { w.src_limit = std::numeric_limits<float>::infinity(); }, QUERN_INVALID, "wish.src_limit"},
+      {[](quern_wish& w) { w.src_limit = std::numeric_limits<float>::quiet_NaN(); }, QUERN_INVALID, "wish.src_limit"},
       {[](quern_wish& w) { w.verbose = -2; }, QUERN_INVALID, "wish.verbose"},
       {[](quern_wish& w) { w.verbose = 3; }, QUERN_INVALID, "wish.verbose"},
       {[](quern_wish& w) { w.tuning_bytes = 1; }, QUERN_INVALID, "wish.tuning"},

@@ -231,11 +231,16 @@ TEST_F(CudaDevice, KnownChoices) {
       {"s8 nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1", "tma_s8_128x64_sm90a"},
       {"f16 nhwc mb1ic128ih512oc128oh512kh3ph1", "tma_f16_256x64_w3_sm90a"},
       {"e4m3 nhwc mb16ic256ih56oc256oh56kh3ph1", "tma_e4m3_192x128_sm90a"},
+      {"nhwc mb16ic256ih56oc256oh56kh3ph1 accuracy=f32_loose", "tma_f16x3_f32_128x128_sm90a"},
+      {"nhwc mb32ic256ih14oc256oh14kh3ph1 accuracy=f32_loose", "tma_f16x3_f32_192x64_sm90a"},
+      {"nhwc mb32ic128ih56oc128oh28kh3sh2ph1 accuracy=f32_loose", "tma_f16x3_f32_192x64_sm90a"},
+      {"nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1 accuracy=f32_loose", "tma_f16x3_f32_128x64_w3_sm90a"},
+      {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3 accuracy=f32_loose", "first_box_f32_64_sm90a"},
   };
   const quern_device* device = open();
   for (const auto& c : choices) {
     quern_wish wish = wish_of();
-    wish.deny = c.deny;
+    wish.deny = c.deny, wish.src_limit = 1;
     quern_problem p;
     quern_error error = {};
     ASSERT_EQ(quern_problem_parse(c.line, &p, &error), QUERN_OK) << error.text;
@@ -347,13 +352,15 @@ TEST_F(CudaDevice, ThreadsPlanAtTheSameTime) {
 
 // ---- The kernels' source on this CPU ------------------------------------------------------------------------
 
-// Candidates of a problem, one in so many, against the reference, bit for bit.
-testing::AssertionResult kernels_agree(const quern_problem& p, dice& d, way how, int64_t one_in = 1) {
-  how.side = d.one_in(3) ? edge::front : edge::back;
+// Candidates of a problem, one in so many, against the reference, bit for bit: those of any class, as small integers
+// lose nothing.
+testing::AssertionResult kernels_agree(quern_problem p, dice& d, way how, int64_t one_in = 1) {
+  how.side = d.one_in(3) ? edge::front : edge::back, how.src_limit = 4;
+  if (p.src.type == QUERN_F32) p.accuracy = QUERN_ACCURACY_F32_LOOSE;
   const operands in = small_integers(p, how.side, d);
   const solution want = solve(p, in, "reference", nullptr);
   for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
-    for (const quern_candidate& c : all_candidates(p, asked, how.device)) {
+    for (const quern_candidate& c : all_candidates(p, asked, how.device, how.src_limit)) {
       if (c.verdict > QUERN_USABLE || !d.one_in(one_in)) continue;
       if (auto same = agree(p, want, solve(p, in, c.algorithm, c.kernel, how)); !same) return same;
     }
@@ -666,7 +673,11 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
       {"nhwc ic4ih9iw9oc4oh271ow9kh1kw1ph131", "window.pad_begin[1] is 131, it takes 127"},
       {"f16 nhwc ic4ih9iw9oc4oh271ow9kh1kw1ph131", "window.pad_begin[1] is 131, it takes 127", "tma_f16_256x128", 1},
       {"bf16 nhwc g2ic96ih8oc8oh8kh1", "src.size[1] / groups modulo 64 is 48, it takes 0", "tma_bf16", 19},
-      {"bf16 nhwc ic8ih8oc8oh8kh1", "src.type is bf16, it computes f16", "tma_f16", 19},
+      {"nhwc ic8ih8oc8oh8kh1", "its error class is 40, the problem accepts 30 at most", "tma_f16x3_f32_192x64_sm", 1},
+      {"nhwc ic8ih8oc8oh8kh1 accuracy=f32_loose", "needs wish.src_limit, the largest magnitude in src",
+       "tma_f16x3_f32_192x64_sm", 1},
+      {"nhwc ic8ih8oc8oh8kh1 accuracy=f32_loose", "window.filter[2] is 1, it takes 3", "tma_f16x3_f32_128x64_w3", 1},
+      {"bf16 nhwc ic8ih8oc8oh8kh1", "src.type is bf16, it computes f16", "tma_f16_", 19},
       {"f16 nhwc ic16ih8oc8oh4kh3sh2ph1", "window.stride[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
       {"f16 nhwc ic16ih8oc8oh8kh3ph2dh1", "window.dilation[2] is 2, it takes 1", "tma_f16_256x64_w3_", 1},
       // Without outputs, but not without weights.
@@ -730,13 +741,16 @@ TEST_F(CudaDevice, TheCopyEngineReadsAlignedImages) {
   EXPECT_STREQ(error.text, "args.src is not aligned to 16 bytes");
 }
 
-// What an infinite or NaN input or weight meets is not finite, and nothing else is touched.
+// What an infinite or NaN input or weight meets is not finite, and nothing else is touched; nor is what an input meets
+// that is beyond the limit.
 TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
-  const way how = on(open());
+  way how = on(open());
+  how.src_limit = 1;
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
   for (const int channels : {36, 3}) {
     quern_problem p = conv(QUERN_NHWC, 1, channels, 7, 5);
     p.window.pad_begin[1] = p.window.pad_begin[2] = p.window.pad_end[1] = p.window.pad_end[2] = 0;
+    p.accuracy = QUERN_ACCURACY_F32_LOOSE;
     p = completed(p);
     for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), largest})
       for (const bool in_src : {true, false}) {
@@ -746,14 +760,124 @@ TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
         const operands in(
             p, edge::back, [&] { return left-- == 0 ? bad : d.uniform(0.5f, 1); }, [] { return 0.0f; });
         const solution want = solve(p, in, "reference", nullptr);
-        for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
+        for (const quern_candidate& c : all_candidates(p, nullptr, how.device, how.src_limit)) {
           if (c.verdict > QUERN_USABLE || c.repeat >= QUERN_REPEAT_ISA) continue;
           EXPECT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how), [&](float a, float b, size_t) {
-            return std::abs(a) < 1e6f ? std::abs(a - b) <= 1e-5f * std::abs(a) : !std::isfinite(b);
+            const bool close = std::isfinite(a) && std::abs(a - b) <= 1e-5f * std::abs(a);
+            return close || (!(std::abs(a) < 1e6f) && !std::isfinite(b));
           }));
         }
       }
   }
+}
+
+// ---- f32 by products of F16 -----------------------------------------------------------------------------------
+
+struct limited {
+  const char* name;
+  float src, weights;  // what they are scaled by
+  float (*draw)(dice&);
+};
+constexpr limited limited_numbers[] = {
+    {"normal", 1, 1, [](dice& d) { return std::normal_distribution<float>()(d.engine()); }},
+    {"positive", 1, 1, [](dice& d) { return d.uniform(0, 1); }},
+    {"of many magnitudes", 1, 1, [](dice& d) { return std::ldexp(d.uniform(-1, 1), -d.from(0, 30)); }},
+    {"large by small", 0x1p100f, 0x1p-100f, [](dice& d) { return d.uniform(-1, 1); }},
+    {"small by large", 0x1p-100f, 0x1p110f, [](dice& d) { return d.uniform(-1, 1); }},
+    {"denormal by large", 0x1p-130f, 0x1p120f, [](dice& d) { return d.uniform(-1, 1); }},
+};
+
+// Each output within the plan's bound, of channels whose weights differ by much; numbers like those of networks are
+// nearly as exact as by multiply-adds.
+TEST_F(CudaDevice, LimitedInputsStayWithinTheBound) {
+  way how = on(open());
+  for (const int64_t channels : {64, 256, 512})
+    for (const limited& numbers : limited_numbers) {
+      quern_problem p = conv(QUERN_NHWC, 1, channels, 3, 5);
+      p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+      p = completed(p);
+      dice d(static_cast<uint32_t>(channels));
+      int64_t drawn = 0;
+      const int64_t inputs = channels * 9;
+      const operands in(
+          p, edge::back,
+          [&] {
+            const int64_t of_weights = drawn++ - inputs;
+            const float x = numbers.draw(d);
+            if (of_weights < 0) return x * numbers.src;
+            return x * numbers.weights * std::ldexp(1.0f, static_cast<int>(of_weights / inputs) * -7);
+          },
+          [] { return 0.0f; });
+      double limit = 0, error = 0, norm = 0;
+      for (const float x : in.src) limit = std::max(limit, std::abs(static_cast<double>(x)));
+      how.src_limit = static_cast<float>(limit);
+      const solution want = solve(p, in, "reference", nullptr);
+      for (const char* kernel : {"tma_f16x3_f32_128x128_sm90a", "tma_f16x3_f32_128x64_w3_sm90a"}) {
+        const solution got = solve(p, in, "conv_tma_f16x3", kernel, how);
+        ASSERT_EQ(got.failure, "");
+        EXPECT_EQ(got.plan.accuracy, QUERN_ACCURACY_F32_LOOSE);
+        for (size_t i = 0; i < want.dst.size(); ++i) {
+          const double is = static_cast<double>(got.dst[i]), must = static_cast<double>(want.dst[i]);
+          double weights = 0;
+          for (size_t k = 0; k < static_cast<size_t>(inputs); ++k)
+            weights += std::abs(static_cast<double>(in.weights[i / 9 * static_cast<size_t>(inputs) + k]));
+          ASSERT_LE(std::abs(is - must), got.plan.error_bound * limit * weights + 0x1p-24 * std::abs(must) + 0x1p-149)
+              << numbers.name << " " << channels << " at " << i;
+          if (i < 9) error += (is - must) * (is - must), norm += must * must;
+        }
+        EXPECT_LE(std::sqrt(error / norm), 1e-6) << numbers.name << " " << channels;
+      }
+    }
+}
+
+TEST_F(CudaDevice, LimitsMustBePromised) {
+  quern_problem p = conv(QUERN_NHWC, 1, 64, 7, 64);
+  p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+  quern_wish wish = wish_of();
+  wish.algorithm = "conv_tma_f16x3";
+  quern_plan plan;
+  quern_error error = {};
+  EXPECT_EQ(quern_plan_make(&plan, open(), &p, &wish, &error), QUERN_UNSUPPORTED);
+  EXPECT_STREQ(error.field, "wish.src_limit");
+  EXPECT_NE(strstr(error.text, "needs wish.src_limit, the largest magnitude in src"), nullptr) << error.text;
+  wish.src_limit = 1;
+  EXPECT_EQ(quern_plan_make(&plan, open(), &p, &wish, &error), QUERN_OK) << error.text;
+}
+
+// What is beyond the limit is never silently wrong: outputs that meet it are right still, or not finite.
+TEST_F(CudaDevice, NothingWrongComesOfABrokenPromise) {
+  way how = on(open());
+  quern_problem p = conv(QUERN_NHWC, 1, 36, 7, 5);
+  p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+  p = completed(p);
+  for (const float limit : {1.0f, 0x1.fffffep0f, 3.0f, 0x1p-140f, 0x1p120f})
+    for (const float times : {1.0f, 1.5f, 1.99f, 2.5f, 4.0f, 9.0f}) {
+      const auto with = [&](float bad) {
+        dice d(3);
+        int drawn = 0;
+        return operands(
+            p, edge::back,
+            [&] {
+              const float x = d.uniform(0.5f, 1);
+              return drawn++ == 36 * 27 ? bad : drawn <= 36 * 49 ? x * limit : x;
+            },
+            [] { return 0.0f; });
+      };
+      const operands in = with(limit * times);
+      const solution want = solve(p, in, "reference", nullptr);
+      const solution met = solve(p, with(std::numeric_limits<float>::quiet_NaN()), "reference", nullptr);
+      how.src_limit = limit;
+      for (const quern_candidate& c : all_candidates(p, "conv_tma_f16x3", how.device, limit)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        EXPECT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how),
+                          [&](float a, float b, size_t i) {
+                            const bool close = std::abs(a - b) <= 1e-5f * std::abs(a) + 0x1p-148f;
+                            if (!std::isnan(met.dst[i]) || times <= 1) return close;
+                            return !std::isfinite(b) || close;
+                          }))
+            << limit << " times " << times;
+      }
+    }
 }
 
 }  // namespace

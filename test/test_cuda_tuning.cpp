@@ -135,6 +135,32 @@ TEST_F(CudaTuning, FindsTheFastestAndIsBelieved) {
 }
 
 // Kernels do run, in no more memory than was said, with operands that are there.
+// Which limit it is does not matter.
+TEST_F(CudaTuning, LimitedInputsHaveRowsOfTheirOwn) {
+  const quern_device* const device = open();
+  gpu.idle = true;
+  quern_problem p;
+  ASSERT_EQ(quern_problem_parse("nhwc ic64ih14oc64oh14kh3ph1 accuracy=f32_loose", &p, &error), QUERN_OK) << error.text;
+  p = completed(p);
+  quern_wish wish = wish_of();
+  wish.src_limit = 1;
+  fastest = "tma_f16x3_f32_192x64_sm90a";
+  ASSERT_EQ(tune(device, p, wish), QUERN_OK) << error.text;
+  EXPECT_EQ(tuned.kernel, fastest);
+  ASSERT_EQ(rows.size(), 1u);
+  const std::string row = rows[0];
+  wish = with(row);
+  quern_plan plan, untuned;
+  for (const float limit : {2.0f, 0.0f}) {
+    wish.src_limit = limit;
+    ASSERT_EQ(quern_plan_make(&plan, device, &p, &wish, &error), QUERN_OK) << error.text;
+    EXPECT_EQ(plan.kernel == fastest, limit > 0) << plan.kernel;
+  }
+  const quern_wish none = wish_of();
+  ASSERT_EQ(quern_plan_make(&untuned, device, &p, &none, &error), QUERN_OK) << error.text;
+  EXPECT_STREQ(plan.kernel, untuned.kernel);
+}
+
 TEST_F(CudaTuning, KeepsToItsMemoryAndBudget) {
   const quern_device* const device = open();
   const quern_problem p = completed(of_type(conv(QUERN_NHWC, 1, 8, 5, 8), QUERN_F16));

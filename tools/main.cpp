@@ -23,6 +23,7 @@ void add_wishes(CLI::App* app, wish_options& w, bool other_cpu) {
   app->add_option("--allow", w.allow, "algorithms, kernels and properties that alone are wanted");
   app->add_option("--repeat", w.repeat, "how far results must repeat: 1 threads, 2 batch, 3 isa, 4 the reference")
       ->check(CLI::Range(0, 4));
+  app->add_option("--src-limit", w.src_limit, "the largest magnitude in src, for kernels of a GPU that need to know");
   app->add_option("--workspace", w.workspace, "most workspace: bytes, or 64K, 2M");
   if (!other_cpu) return;
   app->add_option("--isa", w.isa,

@@ -192,7 +192,7 @@ head -c 100000 /dev/zero | tr '\0' 'i' >long
 expect 2 bench long
 err_has '^long:1:4097: '
 for options in '--layout nchv' '--layout nchw:' '--type f16' '--accuracy best' '--threads 0' '--threads many' '--ms -1' \
-  '--epilogue act=none' '--json absent/rows.json' '--csv .' '--algorithm nothing' '--kernel nothing' '--workspace x' \
+  '--epilogue act=none' '--json absent/rows.json' '--csv .' '--algorithm nothing' '--kernel nothing' '--workspace x' '--src-limit x' '--src-limit -1' '--src-limit nan' \
   '--unknown'; do
   # shellcheck disable=SC2086
   expect 2 bench ic16ih9oc16kh3ph1 --ms 1 $options

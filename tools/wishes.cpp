@@ -78,6 +78,7 @@ wishes::wishes(wish_options given) : options(std::move(given)), cpu(this_cpu()),
   wish.deny = options.deny.empty() ? nullptr : options.deny.c_str();
   wish.allow = options.allow.empty() ? nullptr : options.allow.c_str();
   wish.repeat = options.repeat;
+  wish.src_limit = options.src_limit;
   wish.cpu = &cpu;
   if (!options.workspace.empty()) {
     const uint64_t limit = parse_bytes("--workspace", options.workspace);

@@ -15,6 +15,7 @@ struct wish_options {
   std::string workspace;        // limit
   std::string algorithm, kernel, deny, allow;
   int32_t repeat = 0;
+  float src_limit = 0;
   uint32_t threads = 1;
 };
 

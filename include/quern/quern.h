@@ -270,10 +270,10 @@ enum {
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
- * conv_implicit, conv_tensor, conv_tma, conv_first_layer, conv_first_box, conv_few_channels, conv_walk, conv_group
- * and conv_group_box multiply its zeros, so there an infinite or NaN weight beside padding gives NaN, where the other
- * algorithms leave the tap out: the property "pads" of wish.deny.  These last two multiply inputs of some groups
- * beside an output's own by zero as well: where those are infinite or NaN, the output is NaN.
+ * conv_implicit, conv_tensor, conv_tma, conv_tma_f16x3, conv_first_layer, conv_first_box, conv_few_channels,
+ * conv_walk, conv_group and conv_group_box multiply its zeros, so there an infinite or NaN weight beside padding gives
+ * NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.  These last two multiply inputs
+ * of some groups beside an output's own by zero as well: where those are infinite or NaN, the output is NaN.
  *
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
@@ -281,7 +281,12 @@ enum {
  * 2^-12 of the largest float counts as infinite.  conv_split3, its Winograd forms and gemm_split3 have three of bf16,
  * right up to the largest float, conv_split2 and gemm_split2 two, of which inputs and weights within 2^-8 of it count as
  * infinite; for both denormal inputs, weights and sums are zeros, and parts below the smallest normal float are: from
- * 1e-30 down, inputs and weights lose digits. */
+ * 1e-30 down, inputs and weights lose digits.
+ *
+ * conv_tma_f16x3 has two parts of F16, and needs to know how large src gets: wish.src_limit.  Inputs are rounded to 22
+ * bits and to 2^-39 of the limit, which counts for those below 2^-17 of it: a limit far above what src has costs
+ * digits.  Weights are, to 2^-39 of the largest of their output channel.  What meets an input beyond the limit is
+ * right still, or infinite or NaN. */
 typedef struct quern_problem {
   uint32_t       size; /* sizeof(quern_problem) */
   quern_op       op;
@@ -483,7 +488,8 @@ typedef struct quern_wish {
   size_t      tuning_bytes;
   const char* allow;      /* only what has one of these names or properties, as in deny; NULL: any  */
   int32_t     overlap;    /* QUERN_OVERLAP_*                                                        */
-  uint32_t    reserved;   /* 0                                                                      */
+  float       src_limit;  /* a promise: no element of src will have a larger magnitude; 0: none.  What needs it
+                             (conv_tma_f16x3) is refused without                                    */
 } quern_wish;
 
 enum {
@@ -504,7 +510,7 @@ enum {
   QUERN_REASON_ACCURACY = 6,  /* its error class is worse than the problem accepts                  */
   QUERN_REASON_REPEAT = 7,    /* it repeats less far than the wish demands                          */
   QUERN_REASON_WORKSPACE = 8, /* it needs more memory than the wish allows                          */
-  QUERN_REASON_WISH = 9       /* the wish names another, or denies this one                         */
+  QUERN_REASON_WISH = 9       /* the wish names another, denies this one, or lacks what it needs    */
 };
 
 /* One way to solve the problem: an algorithm driving a kernel.  Strings are constants of the library. */
@@ -527,7 +533,8 @@ typedef struct quern_candidate {
   quern_accuracy accuracy;       /* error class                                                     */
   int32_t        repeat;         /* QUERN_REPEAT_*                                                  */
   double         error_bound;    /* before the epilogue: |error| <= error_bound * sum |src| * |weights|;
-                                    of F32_FAST and F32_LOOSE: <= error_bound * max |src| * sum |weights|.
+                                    of F32_FAST and F32_LOOSE: <= error_bound * max |src| * sum |weights|,
+                                    where wish.src_limit, if the algorithm needs one, stands for max |src|.
                                     Without products: of sums and means times that of |src|, or of its
                                     squares; of NORM and RMS_NORM times the largest |src| of the slice over
                                     the root; of LOG_SOFTMAX times 1 and the largest |src - m|; of the

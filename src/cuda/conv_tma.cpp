@@ -8,16 +8,17 @@
 //     for taps r s, for 128 bytes of input channels
 //       engine: pixels and weights into shared memory, stages ahead
 //       row's kernel                                               sums in registers, then the epilogue
+#include "cuda/conv_tma.h"
+
 #include <math.h>
 
 #include "cuda/drive.h"
 #include "cuda/pixels_last.h"
-#include "cuda/tma_f32.h"
+#include "cuda/tma_f16x3.h"
 #include "cuda/tma_halo.h"
 #include "problem.h"
-#include "weights.h"
 
-namespace quern {
+namespace quern::tma_driver {
 namespace {
 
 constexpr int64_t most_launches = 64;
@@ -25,29 +26,6 @@ constexpr int64_t most_launches = 64;
 // The engine's limits (cuTensorMapEncodeIm2col): where windows begin and end beside the image, as far as a tap
 // reaches, and the distance of windows.
 constexpr int64_t most_beside = 127, most_reach = 255, most_step = 8;
-
-// Channels in 128 bytes, and in the 16 that pixels are aligned to.
-int64_t chunk_of(quern_type type) { return 128 / type_bytes(type); }
-int64_t aligned_of(quern_type type) { return 16 / type_bytes(type); }
-
-struct tma_panels {
-  const geometry& g;
-  const kernel& row;
-  int64_t nr = row.nr, chunk = chunk_of(row.type);
-  int64_t chunks = up(g.c, chunk), panels = up(g.k, nr), taps = g.taps();
-
-  // Elements of a stage; f32: high and low.
-  int64_t block() const { return (row.type == QUERN_F32 ? 2 : 1) * nr * chunk; }
-  // The block of chunk 0 at tap 0 of this phase, whose predecessors have `before` taps together.
-  int64_t phase(int64_t group, int64_t before) const { return (group * taps + before) * chunks * panels * block(); }
-  int64_t panel(int64_t index, int64_t phase_taps) const { return index * phase_taps * chunks * block(); }
-  int64_t size() const { return phase(g.groups, 0); }
-  int64_t bytes(int64_t elements) const { return elements * type_bytes(row.type); }
-  // The stage of a tap and chunk, within a panel; taps that share one follow each other.
-  int64_t block_at(int64_t tap, int64_t at) const {
-    return row.taps ? (tap / row.taps * chunks + at) * row.taps + tap % row.taps : tap * chunks + at;
-  }
-};
 
 refusal refuse_axis(const axis& a, const char* const (&field)[4]) {
   const int64_t first = a.in_begin, last = first + (a.out_count - 1) * a.in_step - (a.in_size - 1);
@@ -100,18 +78,7 @@ bool readable(const geometry& g, quern_type type) {
          in_rows(g.in[1], g.src[3]) && in_rows(g.in[2], g.src[4]);
 }
 
-// What the engine walks over: the image where it lies, or a copy of it in the workspace.  Where pixels are 16 bytes at
-// most, those of a line that a window meets are the channels of one: lines have their padding in the copy, and what
-// the engine takes for pixels overlap.
-struct view {
-  geometry g;
-  bool copied;
-  int64_t pixel, columns, before;  // of the copy: channels of a pixel, pixels of a line, those before the image's
-  int64_t folded;                  // taps along w that are channels, 0: none
-
-  int64_t pixels() const { return g.n * g.in[1] * columns; }
-  int64_t bytes(quern_type type) const { return copied ? pixels() * pixel * type_bytes(type) : 0; }
-};
+}  // namespace
 
 view view_of(const geometry& image, quern_type type) {
   const int64_t align = aligned_of(type);
@@ -196,11 +163,13 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine&,
   const view v = view_of(geometry_of(p), row.type);
   blocking b = {};
   const tma_panels panels = {v.g, row};
-  b.packed_bytes = uint64_t(panels.bytes(panels.size()));
+  b.packed_bytes = uint64_t(panels.payload_bytes());
   b.workspace_bytes = uint64_t(up(v.bytes(row.type), QUERN_ALIGN) * QUERN_ALIGN);
   b.workers = 1;
   return b;
 }
+
+namespace {
 
 // Clocks of a multiprocessor (fitted on an H200).
 struct tile_clocks {
@@ -208,11 +177,17 @@ struct tile_clocks {
   double start, start_ns = 1200;
 };
 
-// Twelve instructions a group or the bytes from L2, whichever is more, and what waits for them.
+// Of TF32 twelve instructions a group or the bytes from L2, whichever is more, and what waits for them.  Of F16 what
+// passes shared memory, 128 bytes at once: rows of pixels are written and read again, weights are read by each of six
+// instructions a group.
 tile_clocks clocks_f32(const kernel& row) {
-  const double groups = row.mr / 64.0, bytes = 128.0 * (row.mr + 2 * row.nr);
-  const double waits = groups == 3 ? 1.27 : row.nr == 64 ? 1.34 : 1.19;
-  return {std::max(12 * groups * row.nr / 2, bytes / 40) * waits, 0.35 * row.mr * row.nr, 4500};
+  const double pixels = row.mr, channels = row.nr, groups = pixels / 64;
+  if (row.kind == kind::tma_f16x3) {
+    const double passes = pixels / std::max<double>(row.taps, 1) + pixels + (1 + 1.5 * groups) * channels;
+    return {passes * (row.taps ? 1.43 : 1.24), 0.63 * pixels * channels, 4500};
+  }
+  const double waits = groups == 3 ? 1.27 : channels == 64 ? 1.34 : 1.19;
+  return {std::max(6 * groups * channels, 128 * (pixels + 2 * channels) / 40) * waits, 0.35 * pixels * channels, 4500};
 }
 
 // Four instructions a group, which draw so much power that the clock falls, or the bytes from L2, a few of which tiles
@@ -237,6 +212,8 @@ double clocks_halo(const kernel& row, double taps) {
   const double products = taps * 4 * (row.mr / 2) * 1.4, box = 128 * double(halo_room(row.mr)) / 40;
   return std::max({products, box, (products + 15.0 * row.mr + 700) / 2}) + 100;
 }
+
+}  // namespace
 
 cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
   const view v = view_of(geometry_of(p), row.type);
@@ -271,69 +248,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
       flops};
 }
 
-// Of e4m3 an instruction brings 32 products and what it has to the largest's exponent, and keeps 13 bits behind the
-// point; four of them are a stage, and stages are added in f32.  Products of 16-bit elements are exact, and each
-// addition of sixteen truncates by 2^-23.  Of f32 a product leaves out 2^-22 at most and its parts are rounded by as
-// much; each of the unit's twelve additions to a part of a sum truncates it by 2^-23, and parts are added in f32.
-double error_bound(const full_problem& p) {
-  const geometry g = view_of(geometry_of(p), p.src.type).g;
-  const double taps = double(g.filter_size());
-  if (p.src.type == QUERN_E4M3) return 4 * 33 * 0x1p-13 + (taps * double(up(g.c, 128)) + 1) * 0x1p-24;
-  const double n = (p.src.type != QUERN_F32 ? 2 * taps * double(up(g.c, 64)) * 4 + 4
-                                            : 3 * 4 + 12 * 2 + taps * double(up(g.c, 32)) + 1) *
-                   0x1p-24;
-  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
-}
-
-// The weight of a row and channel of a chunk to where it lies in a stage.
-void put(float* stage, const tma_panels& t, int64_t row, int64_t channel, float x) {
-  float* const to = stage + tma_swizzled<4>(int32_t(row), tma_f32_column(int32_t(channel)));
-  const tf32_pair two = split_tf32(x);
-  *to = two.high, to[t.nr * t.chunk] = to_tf32(two.low);
-}
-template <class T>
-void put(T* stage, const tma_panels&, int64_t row, int64_t channel, T x) {
-  const int32_t at = sizeof(T) == 1 ? tma_packed_row(int32_t(row)) : int32_t(row);
-  stage[tma_swizzled<16 / sizeof(T)>(at, int32_t(channel))] = x;
-}
-
-template <class T>
-void pack_as(const job& j, int64_t first, int64_t count, const T* weights, T* packed) {
-  const geometry& g = geometry_of(j.problem);
-  const view v = view_of(g, j.row.type);
-  const tma_panels t = {v.g, j.row};
-  pack_weights(g, first, count, weights,
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
-                 // The channels of the walk from `begin` to `end` are this tap's, zeros behind the last.
-                 int64_t taps = ph.taps(), at = tap, begin = 0, end = t.chunks * t.chunk;
-                 if (v.folded) {
-                   taps = t.taps, at = tap / v.folded, begin = tap % v.folded * v.pixel;
-                   if (tap % v.folded != v.folded - 1) end = begin + v.pixel;
-                 }
-                 T* const panel = packed + t.phase(group, before) + t.panel(k / t.nr, taps);
-                 const auto place = [&](int64_t row, int64_t channel, T x) {
-                   put(panel + t.block_at(at, channel / t.chunk) * t.block(), t, row, channel % t.chunk, x);
-                 };
-                 place(k % t.nr, begin + c, w);
-                 if (c != g.c - 1) return;
-                 for (int64_t i = begin + g.c; i < end; ++i) place(k % t.nr, i, 0);
-                 if (k != g.k - 1) return;
-                 for (int64_t row = k % t.nr + 1; row < t.nr; ++row)
-                   for (int64_t i = begin; i < end; ++i) place(row, i, 0);
-               });
-}
-
-void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
-  const auto as = [&](auto element) {
-    using T = decltype(element);
-    pack_as(j, first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
-  };
-  switch (type_bytes(j.row.type)) {
-    case 1: return as(uint8_t{});
-    case 2: return as(uint16_t{});
-    default: return as(float{});
-  }
-}
+namespace {
 
 tma_axis axis_of(const axis& a) {
   return {int32_t(a.in_begin), int32_t(a.in_step), int32_t(a.taps), int32_t(a.tap_step)};
@@ -451,6 +366,8 @@ quern_status launch_halo(const job& j, const launching& l, const view& v, const 
   return launch_kernel(l, row, uint32_t(std::min<int64_t>(a.tiles, multiprocessors)), &a);
 }
 
+}  // namespace
+
 quern_status launch(const job& j, const launching& l) {
   const kernel& row = j.row;
   const geometry& whole = geometry_of(j.problem);
@@ -459,7 +376,9 @@ quern_status launch(const job& j, const launching& l) {
   if (v.copied)
     if (const quern_status s = copy_pixels(l, whole, row.type, v)) return s;
   const tma_panels t = {g, row};
-  tma_conv a = {};
+  tma_scaled_conv a = {};
+  a.exponent = f16x3_exponent(j.blocks.src_limit);
+  a.exponents = reinterpret_cast<const int32_t*>(l.packed + t.weights_bytes());
   a.ahead = l.loaded.ahead;
   a.c = int32_t(g.c), a.chunks = int32_t(t.chunks);
   a.channel_tiles = int32_t(t.panels);
@@ -495,11 +414,30 @@ quern_status launch(const job& j, const launching& l) {
   return QUERN_OK;
 }
 
+}  // namespace quern::tma_driver
+
+namespace quern {
+namespace {
+
+// Of e4m3 an instruction brings 32 products and what it has to the largest's exponent, and keeps 13 bits behind the
+// point; four of them are a stage, and stages are added in f32.  Products of 16-bit elements are exact, and each
+// addition of sixteen truncates by 2^-23.  Of f32 a product leaves out 2^-22 at most and its parts are rounded by as
+// much; each of the unit's twelve additions to a part of a sum truncates it by 2^-23, and parts are added in f32.
+double error_bound(const full_problem& p) {
+  const geometry g = tma_driver::view_of(geometry_of(p), p.src.type).g;
+  const double taps = double(g.filter_size());
+  if (p.src.type == QUERN_E4M3) return 4 * 33 * 0x1p-13 + (taps * double(up(g.c, 128)) + 1) * 0x1p-24;
+  const double n = (p.src.type != QUERN_F32 ? 2 * taps * double(up(g.c, 64)) * 4 + 4
+                                            : 3 * 4 + 12 * 2 + taps * double(up(g.c, 32)) + 1) *
+                   0x1p-24;
+  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
 }  // namespace
 }  // namespace quern
 
 QUERN_ALGORITHM(conv_tma, .about = "implicit GEMM on tensor cores, fed by the copy engine", .drives = kind::tma,
                 .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED, QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32,
-                .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = refuse,
-                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
-                .launch = launch, .prepare = "pixels_last_sm90a")
+                .repeat = QUERN_REPEAT_BATCH, .pads = true, .splits = true, .refuse = tma_driver::refuse,
+                .choose_blocks = tma_driver::choose_blocks, .predict = tma_driver::predict, .error_bound = error_bound,
+                .pack = tma_driver::pack, .launch = tma_driver::launch, .prepare = "pixels_last_sm90a")

@@ -120,6 +120,12 @@ __device__ __forceinline__ four_floats load_of_block(uint32_t rank, uint32_t add
   return x;
 }
 
+// ---- Groups of four warps that take turns -----------------------------------------------------------------------
+
+// Who waits and who was before him meet at the barrier of his number; barriers below 3 are others'.
+__device__ __forceinline__ void wait_turn(int who) { asm volatile("bar.sync %0, 256;" ::"r"(3 + who) : "memory"); }
+__device__ __forceinline__ void give_turn(int who) { asm volatile("bar.arrive %0, 256;" ::"r"(3 + who) : "memory"); }
+
 // ---- Matrix instructions of four warps --------------------------------------------------------------------------
 
 __device__ __forceinline__ void matrix_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -134,6 +140,11 @@ template <int N>
 __device__ __forceinline__ void keep(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N>
+__device__ __forceinline__ void keep(uint32_t (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+r"(d[i])::"memory");
 }
 template <int N>
 __device__ __forceinline__ void keep(int32_t (&d)[N]) {
@@ -199,8 +210,12 @@ __device__ __forceinline__ uint32_t in_register(float x) { return __float_as_uin
 QUERN_MATRICES_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 0")
 QUERN_MATRICES_BY_REGISTERS(bf16, "k16.f32.bf16.bf16", ", 0")
 QUERN_MATRICES_BY_REGISTERS(float, "k8.f32.tf32.tf32", "")
-QUERN_MATRIX_BY_REGISTERS(float, 128, "k8.f32.tf32.tf32", 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32,
-                          QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D32("+f", d, 32), "%64,%65,%66,%67", "%68", "%69", "")
+// Of 128 columns.
+#define QUERN_WIDE_MATRIX_BY_REGISTERS(type, shape, turned)                                                      \
+  QUERN_MATRIX_BY_REGISTERS(type, 128, shape, 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64("+f", d, 0), \
+                            "%64,%65,%66,%67", "%68", "%69", turned)
+QUERN_WIDE_MATRIX_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 0")
+QUERN_WIDE_MATRIX_BY_REGISTERS(float, "k8.f32.tf32.tf32", "")
 
 // d[64 x n] += a[64 x 32 bytes] * b[n x 32 bytes], or = where not `add`, of elements of 16 or 8 bits in shared memory.
 template <class Element, int N>

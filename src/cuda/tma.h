@@ -67,6 +67,14 @@ QUERN_INLINE tma_place tma_place_of(const tma_conv& a, int32_t tile, int32_t bm,
   return {group, row * bm, panel * bn, panel};
 }
 
+// The output of the pixel of a line of the map, where taps share a stage; out.pixels: none.
+template <int Taps>
+QUERN_INLINE int32_t tma_output_of(const tma_conv& a, int32_t pixel) {
+  if constexpr (Taps == 1) return pixel;
+  const int32_t line = pixel / a.columns, column = pixel - line * a.columns;
+  return column < a.out.size[2] ? line * a.out.size[2] + column : a.out.pixels;
+}
+
 // What the map is asked for: n pixels on from this one, this tap, from this channel on.
 struct tma_request {
   int32_t c, w, h, n;

@@ -68,11 +68,7 @@ struct tma_tile_half {
 
   // The output of a pixel of the tile, or -1.
   QUERN_INLINE int32_t output_of(int32_t pixel) const {
-    int32_t at = place.pixel + pixel;
-    if constexpr (taps > 1) {
-      const int32_t line = at / a.columns, column = at - line * a.columns;
-      at = column < a.out.size[2] ? line * a.out.size[2] + column : a.out.pixels;
-    }
+    const int32_t at = tma_output_of<taps>(a, place.pixel + pixel);
     return at < a.out.pixels ? at : -1;
   }
 

@@ -69,11 +69,6 @@ __device__ __forceinline__ void meet_all() {
   asm volatile("bar.sync 5, %0;" ::"n"(Tile::multiplying) : "memory");
 }
 
-// Sets of groups multiply in turn: a barrier's parity tells a stage that has arrived from one that has not only to who
-// is less than a round of stages away.
-__device__ __forceinline__ void wait_turn(int set) { asm volatile("bar.sync %0, 256;" ::"r"(3 + set) : "memory"); }
-__device__ __forceinline__ void give_turn(int set) { asm volatile("bar.arrive %0, 256;" ::"r"(3 + set) : "memory"); }
-
 // Pixels of the tile from `from` on, whose sums these are, a part after the other: sums must be named by constants.
 template <class Tile, bool Residual, int First = 0>
 __device__ __forceinline__ void write_parts(Tile t, int group, int from, const float (&sum)[Tile::written / 2],
@@ -215,6 +210,8 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
       for (int i = 0; i < Tile::bm / 2; ++i) sum[i] = 0;
     }
     int before = -1;
+    // Sets multiply in turn: a barrier's parity tells a stage that has arrived from one that has not only to who is
+    // less than a round of stages away.
     if (Tile::sets > 1) wait_turn(set);
     for (int32_t i = share.first; i < share.last; ++i) {
       wait(full + 8 * stage, turn);

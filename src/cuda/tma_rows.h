@@ -9,11 +9,11 @@
 namespace quern {
 namespace {
 
-template <class Tile>
+template <class Tile, enum kind Kind = kind::tma>
 constexpr kernel tma_row(const char* name, const char* about) {
   return {.name = name,
           .about = about,
-          .kind = kind::tma,
+          .kind = Kind,
           .type = type_of<typename Tile::element>,
           .accuracy = sums_of<typename Tile::element>,
           .mr = Tile::bm,
