@@ -226,9 +226,9 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80", "conv_first_box"},
       {"s8 nhwc mb16ic512ih28oc512oh28kh3ph1", "tma_s8_192x128_sm90a"},
       {"s8 nhwc mb32ic256ih14oc256oh14kh3ph1", "tma_s8_128x128_sm90a"},
-      {"s8 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_s8_128x64_sm90a"},
+      {"s8 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_s8_208x64_w3_sm90a"},
       {"s8 nhwc mb32ic128ih28oc128oh28kh3ph1", "tensor_s8_128x64_sm80", "conv_tma"},
-      {"s8 nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1", "tma_s8_128x64_sm90a"},
+      {"s8 nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1", "tma_s8_256x64_w3_sm90a"},
       {"f16 nhwc mb1ic128ih512oc128oh512kh3ph1", "tma_f16_256x64_w3_sm90a"},
       {"e4m3 nhwc mb16ic256ih56oc256oh56kh3ph1", "tma_e4m3_192x128_sm90a"},
       {"nhwc mb16ic256ih56oc256oh56kh3ph1 accuracy=f32_loose", "tma_f16x3_f32_128x128_sm90a"},
@@ -236,6 +236,7 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc mb32ic128ih56oc128oh28kh3sh2ph1 accuracy=f32_loose", "tma_f16x3_f32_192x64_sm90a"},
       {"nhwc mb1ic64ih360iw640oc64oh360ow640kh3ph1 accuracy=f32_loose", "tma_f16x3_f32_128x64_w3_sm90a"},
       {"nhwc mb32ic3ih224oc64oh112kh7sh2ph3 accuracy=f32_loose", "first_box_f32_64_sm90a"},
+      {"e4m3 nhwc mb32ic64ih56oc64oh56kh3ph1", "tma_e4m3_128x64_w3_sm90a"},
   };
   const quern_device* device = open();
   for (const auto& c : choices) {

@@ -192,16 +192,17 @@ tile_clocks clocks_f32(const kernel& row) {
 
 // Four instructions a group, which draw so much power that the clock falls, or the bytes from L2, a few of which tiles
 // beside each other share.  Sets of groups hide half of what is not multiplying, and more where stages have several
-// taps; a cluster passes sums around.
+// taps; a cluster passes sums around.  Elements of 8 bits take half the instructions, and more of the rest is seen.
 tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double pixels = row.mr, taps = std::max<double>(row.taps, 1), blocks = row.cluster;
+  const bool narrow = type_bytes(row.type) == 1;
   const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.38;
   const double weights = row.nr / (pixel_tiles > 1 ? 1.2 : 1);
   const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + weights;
   const double rest = 390 + 19 * pixels / blocks;
-  return {std::max(products, 76 / taps + 128 * rows / 49),
+  return {std::max(products, 76 / taps + 128 * rows / (narrow ? 40 : 49)),
           blocks > 1     ? rest + 1000 + 0.25 * pixels * row.nr * (1 - 1 / blocks)
-          : row.taps > 0 ? 390 + 7 * pixels
+          : row.taps > 0 ? 390 + (narrow ? 10 : 7) * pixels
           : row.nr == 64 ? 0.56 * rest
                          : rest,
           2900, 400};

@@ -230,28 +230,27 @@ struct matrix_half;
                    : "l"(a), "l"(b), "r"(int{add}));                                                            \
     }                                                                                                           \
   };
-#define QUERN_MATRICES(type, number, r, what, rest)                                                                 \
-  QUERN_MATRIX_HALF(type, number, 64, 32, what, QUERN_OPERANDS_0, QUERN_D32(r, d, 0), "%32", "%33", "%34", rest)    \
-  QUERN_MATRIX_HALF(type, number, 128, 64, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64(r, d, 0), "%64", \
-                    "%65", "%66", rest)                                                                             \
-  QUERN_MATRIX_HALF(type, number, 192, 96, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64,      \
-                    QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D32(r, d, 64), "%96", "%97", "%98", rest)
+#define QUERN_MATRICES(type, number, r, what, rest)                                                                    \
+  QUERN_MATRIX_HALF(type, number, 64, 32, what, QUERN_OPERANDS_0, QUERN_D32(r, d, 0), "%32", "%33", "%34", rest)       \
+  QUERN_MATRIX_HALF(type, number, 128, 64, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64(r, d, 0), "%64",    \
+                    "%65", "%66", rest)                                                                                \
+  QUERN_MATRIX_HALF(type, number, 192, 96, what, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64,         \
+                    QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D32(r, d, 64), "%96", "%97", "%98", rest)                     \
+  QUERN_MATRIX_HALF(                                                                                                   \
+      type, number, 208, 104, what,                                                                                    \
+      QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 ",%96,%97,%98,%99,%100,%101,%102,%103",             \
+      QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D32(r, d, 64) QUERN_COMMA QUERN_D8(r, d, 96), "%104", "%105", "%106", rest) \
+  QUERN_MATRIX_HALF(type, number, 256, 128, what,                                                                      \
+                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96,                \
+                    QUERN_D64(r, d, 0) QUERN_COMMA QUERN_D64(r, d, 64), "%128", "%129", "%130", rest)
 #define QUERN_MATRICES_HALF(type)                                                                                      \
   QUERN_MATRICES(type, float, "+f", "k16.f32." #type "." #type, ", 1, 1, 0, 0")                                        \
-  QUERN_MATRIX_HALF(type, float, 256, 128, "k16.f32." #type "." #type,                                                 \
-                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64 "," QUERN_OPERANDS_96,                \
-                    QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D64("+f", d, 64), "%128", "%129", "%130", ", 1, 1, 0, 0")  \
   QUERN_MATRIX_HALF(type, float, 96, 48, "k16.f32." #type "." #type, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32A,          \
                     QUERN_D32("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 32), "%48", "%49", "%50", ", 1, 1, 0, 0")     \
   QUERN_MATRIX_HALF(type, float, 176, 88, "k16.f32." #type "." #type,                                                  \
                     QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64A ",%80,%81,%82,%83,%84,%85,%86,%87",  \
                     QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D16("+f", d, 64) QUERN_COMMA QUERN_D8("+f", d, 80), "%88", \
-                    "%89", "%90", ", 1, 1, 0, 0")                                                                      \
-  QUERN_MATRIX_HALF(type, float, 208, 104, "k16.f32." #type "." #type,                                                 \
-                    QUERN_OPERANDS_0 "," QUERN_OPERANDS_32 "," QUERN_OPERANDS_64                                       \
-                                     ",%96,%97,%98,%99,%100,%101,%102,%103",                                           \
-                    QUERN_D64("+f", d, 0) QUERN_COMMA QUERN_D32("+f", d, 64) QUERN_COMMA QUERN_D8("+f", d, 96),        \
-                    "%104", "%105", "%106", ", 1, 1, 0, 0")
+                    "%89", "%90", ", 1, 1, 0, 0")
 QUERN_MATRICES_HALF(f16)
 QUERN_MATRICES_HALF(bf16)
 QUERN_MATRICES(s8, int32_t, "+r", "k32.s32.s8.s8", "")

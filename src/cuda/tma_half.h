@@ -11,8 +11,8 @@
 // Of 8 bits a thread's two rows are packed as neighbouring channels: dst, of the same type, gets them in pairs, by way
 // of shared memory; any other dst goes the way of any layout.
 //
-// The units add products of e4m3 with few bits: those of a stage, 128 channels, are summed from zero, and stages in
-// f32.
+// The units add products of e4m3 with few bits: those of a stage's tap, 128 channels, are summed from zero, and these
+// sums in f32.
 #pragma once
 
 #include "cuda/tma.h"

@@ -217,28 +217,39 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
       wait(full + 8 * stage, turn);
       const uint64_t weights = matrix_in_shared(weights_at + stage * Tile::weight_bytes);
       const uint64_t pixels = matrix_in_shared(base + stage * Tile::pixel_bytes);
-      const auto multiply_stage = [&](number(&to)[Tile::bm / 2], bool add) {
+      // So many taps of the stage from `first` on.
+      const auto multiply_taps = [&](number(&to)[Tile::bm / 2], int first, int count, bool add) {
         keep(to);
         matrix_begin();
 #pragma unroll
-        for (int tap = 0; tap < Tile::taps; ++tap) {
+        for (int tap = first; tap < first + count; ++tap) {
 #pragma unroll
           for (int k = 0; k < 4; ++k)
             matrix_half<element, Tile::bm>::run(to, weights + tap * (Tile::tap_bytes / 16) + 2 * k,
-                                                pixels + tap * 8 + 2 * k, add || tap > 0 || k > 0);
+                                                pixels + tap * 8 + 2 * k, add || tap > first || k > 0);
         }
         matrix_commit();
         keep(to);
       };
       if constexpr (few_bits) {
-        float stage_sum[Tile::bm / 2];
-        multiply_stage(stage_sum, false);
-        matrix_wait<0>();
-        keep(stage_sum);
+        float part[2][Tile::bm / 2];  // one is added up while the products of the other are on their way
+        const auto add_part = [&](const float(&x)[Tile::bm / 2]) {
 #pragma unroll
-        for (int k = 0; k < Tile::bm / 2; ++k) sum[k] += stage_sum[k];
+          for (int k = 0; k < Tile::bm / 2; ++k) sum[k] += x[k];
+        };
+#pragma unroll
+        for (int tap = 0; tap < Tile::taps; ++tap) {
+          multiply_taps(part[tap % 2], tap, 1, false);
+          if (tap == 0) continue;
+          matrix_wait<1>();
+          keep(part[(tap - 1) % 2]);
+          add_part(part[(tap - 1) % 2]);
+        }
+        matrix_wait<0>();
+        keep(part[(Tile::taps - 1) % 2]);
+        add_part(part[(Tile::taps - 1) % 2]);
       } else {
-        multiply_stage(sum, i > share.first);
+        multiply_taps(sum, 0, Tile::taps, i > share.first);
         matrix_wait<1>();  // for the stage before
       }
       if (before >= 0 && thread % 32 == 0) arrive(empty + 8 * before);
