@@ -13,7 +13,7 @@ namespace tools {
 namespace {
 
 constexpr double shortest_sample = 50e-6;  // seconds
-constexpr int fewest_rounds = 12, most_rounds = 1000, rounds_of_place = 3;
+constexpr int fewest_rounds = 24, most_rounds = 1000, rounds_of_place = 3;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 

@@ -54,7 +54,7 @@ struct timing {
 
 // Times the candidates of one layer side by side: rounds in which each of them gives one sample, in turn,
 // so that a slow second of the machine hits all alike.  A sample is as many runs back to back as take
-// 50 us.  `budget_ms` is for each candidate; at least 5 rounds.  Who is slower than the best by more than 1 / n
+// 50 us.  `budget_ms` is for each candidate; at least 24 rounds.  Who is slower than the best by more than 1 / n
 // after n rounds takes no part in the next, unless stays[i]: those near the best get the time.
 // over_best compares samples of the same round: the memory's speed changes from one to the next.  After some rounds
 // each one's weights and workspace move, as which pages they got is worth up to 5 %.  Half of the places say who is the
