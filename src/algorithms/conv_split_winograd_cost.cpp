@@ -45,6 +45,7 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   // pay while weights are the larger share of what passes.
   const bool resident = int64_t(b.packed_bytes) <= l2 * 5 / 8;
   b.word[weights_ahead] = !resident;
+  b.word[image_ahead] = winograd_driver::asks_ahead(p, g, row, m);
   const double line_cycles = 64 / (m.l3_rate * m.cycle_ns), tile_cycles = split_driver::product_cycles(tile) / 128;
   const int64_t hides = int64_t(std::clamp(line_cycles / tile_cycles, 16.0, 64.0));
   const double room = std::min(l3_share(m), double(b.packed_bytes));

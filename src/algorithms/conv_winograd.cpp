@@ -147,7 +147,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
     for (int64_t x = 0; x < t.ax; ++x) calls += up(w.channels, row.nr) * cuts[takes(0, y)][takes(1, x)].tiles;
   const phase ph = phase_of(g, 0);
   const quern_args& args = w.e.args;
-  const bool ahead = w.j.blocks.word[image_ahead];
+  const bool ahead = w.j.blocks.word[image_ahead] && !through_buffer(w.j.problem, g, row);
   const int64_t channel = w.group * g.k + w.channel;
   fetcher sources(t,
                   {.base = static_cast<const float*>(args.src) + g.src_channel(w.group * g.c),

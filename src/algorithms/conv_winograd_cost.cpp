@@ -60,7 +60,8 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                 one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
-  b.word[image_ahead] = !through_buffer(p, g, row) && operand_bytes(g, 0).all() > 4 * double(l2);
+  const bool buffers = through_buffer(p, g, row);
+  b.word[image_ahead] = asks_ahead(p, g, row, m);
   b.word[weights_ahead] = !resident;
   // So many tiles barely.
   const double hides = std::min(64 / (m.l3_rate * m.cycle_ns) / (pace(row, m) * 8 / row.vector), 1000.0);
@@ -68,18 +69,17 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   const int64_t least = whole(0), in_l2 = l2_keeps(m);
   const bool near = !resident && whole(hides) * one_tile <= in_l2;
   const int64_t room = resident ? l2 * 3 / 4 - weights : near ? in_l2 : (far ? 8 : 4) * l2;
-  const int64_t largest = near                              ? whole(1.5 * hides)
-                          : far                             ? std::numeric_limits<int64_t>::max()
-                          : resident && b.word[image_ahead] ? least
-                                                            : whole(25);
+  const int64_t largest = near                                          ? whole(1.5 * hides)
+                          : far                                         ? std::numeric_limits<int64_t>::max()
+                          : resident && b.word[image_ahead] && !buffers ? least
+                                                                        : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
   // All tiles at once, or in halves that still hide the weights, where they leave those no room in L2.
   const bool halves = near && t.tiles * one_tile > l2 * 5 / 8 && double(t.tiles) >= 2 * hides;
   const int64_t groups = t.tiles > room / one_tile ? std::max<int64_t>(1, up(t.tiles, most)) : halves ? 2 : 1;
   const int64_t group_tiles = share_out(b, t, m, threads, groups, least, panels.count(), row.nr,
                                         [&] { return compute_cycles(p, t, row, m, b); });
-  b.workspace_bytes =
-      sizes(t, row, panels, group_tiles, b.word[block_panels], through_buffer(p, g, row)).bytes(t.points());
+  b.workspace_bytes = sizes(t, row, panels, group_tiles, b.word[block_panels], buffers).bytes(t.points());
   return b;
 }
 

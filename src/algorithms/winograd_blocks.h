@@ -8,6 +8,12 @@
 
 namespace quern::winograd_driver {
 
+// Whether what the transforms will touch next is asked for: pixels of images that L2 does not keep at all, planes that
+// it does not keep whole.
+inline bool asks_ahead(const quern_problem& p, const geometry& g, const kernel& row, const machine& m) {
+  return operand_bytes(g, 0).all() > (through_buffer(p, g, row) ? 1 : 4) * double(m.l2);
+}
+
 // Cycles of all points, where multiply(tiles) has those of one that so many tiles take part in: of the last tiles of an
 // axis some leave points out.
 template <class Multiply>

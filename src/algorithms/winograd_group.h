@@ -107,6 +107,8 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
   const geometry& g = t.g;
   const int64_t run = source_run(g, w.j.row), channel = w.group * g.c;
   const float* src = static_cast<const float*>(w.e.args.src);
+  // What several parts or interleaved images read would be asked for by each of them.
+  const bool ahead = w.j.blocks.word[image_ahead] && t.all_parts() == 1 && t.apart[1] * t.src[1] == 1;
   const phase ph = phase_of(g, 0);
   // What is asked of a tile, field by field: a copy of what has just been stepped waits until that is in L1.
   place tile(t, first);
@@ -144,24 +146,34 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
       const int64_t columns = (line - 1) * t.mx + t.ax;
       const int64_t lo = x >= 0 ? 0 : std::min(columns, up(-x, t.apart[1])),
                     hi = x >= t.x.in_size ? lo : std::clamp(up(t.x.in_size - x, t.apart[1]), lo, columns);
-      for (int64_t c = 0; c < g.c; c += buffer_channels) {
-        call.n = std::min(buffer_channels, g.c - c);
+      const auto each_row = [&](const auto& visit) {
         for (int64_t r = 0; r < t.ay; ++r)
           if (call.rows >> r & 1 && lo < hi)
-            gather(w.j.row,
-                   {.at = src + image + (y + r * t.apart[0]) * t.src[0] + (x + lo * t.apart[1]) * t.src[1],
-                    .count = hi - lo,
-                    .pixel = t.apart[1] * t.src[1],
-                    .channel_stride = g.src[1],
-                    .block = g.src_block},
-                   {channel + c, channel + c + int64_t(call.n)}, w.buffer + (r * columns + lo) * buffer_channels,
-                   buffer_channels, 1);
+            visit(r, pixel_run<const float>{
+                         .at = src + image + (y + r * t.apart[0]) * t.src[0] + (x + lo * t.apart[1]) * t.src[1],
+                         .count = hi - lo,
+                         .pixel = t.apart[1] * t.src[1],
+                         .channel_stride = g.src[1],
+                         .block = g.src_block});
+      };
+      for (int64_t c = 0; c < g.c; c += buffer_channels) {
+        call.n = std::min(buffer_channels, g.c - c);
+        const int64_t first_channel = channel + c, next = first_channel + int64_t(call.n);
+        const int64_t after = std::min(buffer_channels, channel + g.c - next);
+        each_row([&](int64_t r, const auto& pixels) {
+          gather(w.j.row, pixels, {first_channel, next}, w.buffer + (r * columns + lo) * buffer_channels,
+                 buffer_channels, 1);
+        });
         call.src = w.buffer;
         call.row = columns * buffer_channels, call.column = buffer_channels;
         for (int64_t i = 0; i < line; ++i) {
           call.points[1] = points[i];
           call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax) & below(points[i]);
           call.origin = i * t.mx * buffer_channels;
+          if (ahead)
+            each_row([&](int64_t, const auto& pixels) {
+              ask_for<false>(pixels, {next + after * i / line, next + after * (i + 1) / line});
+            });
           put(call, part, at_row[i], c), w.transforms.winograd_input[t.square](call);
         }
       }
@@ -178,6 +190,7 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
   const int64_t run = std::min(destination_run(w.j.problem, g, w.j.row), most);
   const phase ph = phase_of(g, 0);
   const int64_t channel = w.group * g.k + w.channel;
+  const bool ahead = w.j.blocks.word[image_ahead] && t.step[1] * t.dst[1] == 1;
   float* const dst = static_cast<float*>(w.e.args.dst);
   const float* const residual = static_cast<const float*>(w.e.args.residual);
   // From pixel to pixel along x and y.
@@ -213,6 +226,14 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
       continue;
     }
     float* const addend = w.buffer + buffer_floats(t);
+    const auto each_row = [&](const auto& visit) {
+      for (int64_t r = 0; r < int64_t(call.rows); ++r)
+        visit(r, pixel_run<float>{.at = dst + to + r * out_y * t.dst[0],
+                                  .count = columns,
+                                  .pixel = out_x * t.dst[1],
+                                  .channel_stride = g.dst[1],
+                                  .block = g.dst_block});
+    };
     for (int64_t c = 0; c < w.channels; c += buffer_channels) {
       call.n = std::min(buffer_channels, w.channels - c);
       const range channels = {channel + c, channel + c + int64_t(call.n)};
@@ -231,15 +252,16 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
         call.columns = std::min(t.mx, columns - i * t.mx);
         call.out.c = w.buffer + i * t.mx * buffer_channels;
         call.out.residual = addend + i * t.mx * buffer_channels;
+        if (ahead)
+          each_row([&](int64_t, const auto& pixels) {
+            const int64_t n = int64_t(call.n);
+            ask_for<true>(pixels, {channels.begin + n * i / line, channels.begin + n * (i + 1) / line});
+          });
         take(call, at_row[i], c), w.transforms.winograd_output[t.square](call);
       }
-      for (int64_t r = 0; r < int64_t(call.rows); ++r)
-        scatter(w.j.row, w.buffer + r * columns * buffer_channels, buffer_channels, 1, channels,
-                {.at = dst + to + r * out_y * t.dst[0],
-                 .count = columns,
-                 .pixel = out_x * t.dst[1],
-                 .channel_stride = g.dst[1],
-                 .block = g.dst_block});
+      each_row([&](int64_t r, const auto& pixels) {
+        scatter(w.j.row, w.buffer + r * columns * buffer_channels, buffer_channels, 1, channels, pixels);
+      });
     }
   }
 }
