@@ -9,9 +9,9 @@
 // transposes W / 4 registers of such lanes; both are their own inverse.
 //
 // The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes and in pieces,
-// quads, lanes, and for wide vectors zip4 unzip4 zip8.  Where it has transpose8, join4 and move8 too, whole tiles go
-// from memory to memory instead: a half of a register finds its place as it is loaded, and shuffles are what bounds a
-// tile.
+// quads, lanes, and for wide vectors zip4 unzip4 zip8.  Where it has transpose8, join4, move4, move8 and pieces too,
+// whole tiles go from memory to memory instead: a half of a register finds its place as it is loaded, and shuffles are
+// what bounds a tile.
 #pragma once
 
 #include "kernel.h"
@@ -76,26 +76,45 @@ template <int W, int view, class Float, class Visit>
   }
 }
 
-// Rows of whole tiles: the second count and its steps lead from row to row.
+// Rows of whole tiles: the second count and its steps lead from row to row.  Where pixels are left at a row's end, so
+// many, one tile more takes them and the ones before them.
 struct reorder_grid {
-  size_t count[2], src[2], dst[2];
+  size_t count[2], src[2], dst[2], left;
 };
+
+// Asks for the lines that so many planes are written to 32 pixels after pixel x, of this row or, where it ends before,
+// of the next one: each plane would be waited for (a fifth of the time, half of it at 14x14: Granite Rapids).
+template <int planes>
+[[gnu::always_inline]] inline void ask_ahead(size_t plane, const float* row, size_t x, size_t pixels, size_t next) {
+  const float* at = row + x + 32;
+  if (x + 32 >= pixels) at += next - pixels;
+  QUERN_UNROLL for (int c = 0; c < planes; ++c, at += plane) __builtin_prefetch(at, 1, 3);
+}
 
 template <class R, int from, int to>
 void reorder_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, bool stream) {
   constexpr int W = R::width, T = from > to ? from : to;
+  const auto tile = [](const reorder_view<const float>& in, const reorder_view<float>& out, bool past)
+      __attribute__((always_inline)) {
+    typename R::vector a[T];
+    each_register<W, from>(in, T, [&](int i, const float* at) { a[i] = R::load(at); });
+    if constexpr (from != to) turn<R, from, to>(a);
+    if (past)
+      each_register<W, to>(out, T, [&](int i, float* at) { R::stream(at, a[i]); });
+    else
+      each_register<W, to>(out, T, [&](int i, float* at) { R::store(at, a[i]); });
+  };
   for (size_t row = 0; row < grid.count[1]; ++row) {
     reorder_view<const float> in = src;
     reorder_view<float> out = dst;
-    for (size_t tile = 0; tile < grid.count[0]; ++tile) {
-      typename R::vector a[T];
-      each_register<W, from>(in, T, [&](int i, const float* at) { a[i] = R::load(at); });
-      if constexpr (from != to) turn<R, from, to>(a);
-      if (stream)
-        each_register<W, to>(out, T, [&](int i, float* at) { R::stream(at, a[i]); });
-      else
-        each_register<W, to>(out, T, [&](int i, float* at) { R::store(at, a[i]); });
+    for (size_t i = 0; i < grid.count[0]; ++i) {
+      if (to == 1 && !stream) ask_ahead<T>(dst.group, dst.at, i * W, grid.count[0] * W + grid.left, grid.dst[1]);
+      tile(in, out, stream);
       in.at += grid.src[0], out.at += grid.dst[0];
+    }
+    if (grid.left) {
+      in.at -= (W - grid.left) * src.pixel, out.at -= (W - grid.left) * dst.pixel;
+      tile(in, out, false);
     }
     src.at += grid.src[1], dst.at += grid.dst[1];
   }
@@ -207,6 +226,14 @@ template <class R, int from, int to, size_t P>
       else
         R::transpose8(in + x * src.pixel + c, src.pixel, out + c * dst.group + x, dst.group);
     }
+  } else if constexpr (to < from && to < R::width) {
+    QUERN_UNROLL for (size_t c = 0; c < T; c += to, in += to, out += dst.group) {
+      if constexpr (P == 1)
+        to == 4 ? R::move4(in, out) : R::move8(in, out);
+      else
+        QUERN_UNROLL for (size_t x = 0; x < P; x += R::width / to)
+            R::store(out + x * to, R::template pieces<to>(in + x * src.pixel, src.pixel));
+    }
   } else {
     constexpr size_t step = piece == 4 ? 8 : piece < R::width ? piece : R::width;
     QUERN_UNROLL for (size_t x = 0; x < P; ++x) {
@@ -250,11 +277,13 @@ void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const re
     float* out = dst.at + first * dst.pixel;
     for (size_t tile = 0; tile < grid.count[1]; ++tile, in += grid.src[1], out += grid.dst[1]) {
       size_t x = 0;
-      // Planes of a few lines end before the processor foresees their lines.
-      if (to == 1 && pixels <= 64 && tile + 1 < grid.count[1])
-        for (int c = 0; c < from; ++c)
-          for (size_t i = 0; i < pixels; i += 16) __builtin_prefetch(out + grid.dst[1] + c * dst.group + i, 1, 3);
       const auto move = [&]<size_t P>() __attribute__((always_inline)) {
+        if (to == 1 && x % 16 == 0) ask_ahead<from>(dst.group, out, x, pixels, grid.dst[1]);
+        // Where tiles take turns, pixels of the next one.
+        if (from > 1 && to == 16 && P == 16 && run < pixels) {
+          const float* ahead = out + grid.dst[1] + x * dst.pixel;
+          QUERN_UNROLL for (size_t i = 0; i < P; ++i, ahead += dst.pixel) __builtin_prefetch(ahead, 1, 3);
+        }
         move_tile<R, from, to, P>(in + x * src.pixel, src, out + x * dst.pixel, dst);
         x += P;
       };
@@ -318,7 +347,7 @@ void reorder_parts(int f, int t, size_t channels, size_t pixels, reorder_view<co
   while (pixels > 0) {
     const size_t count = pixels < W ? pixels : W;
     paths::loads[f](src, T, channels, count, in);
-    paths::whole[f][t]({in, W * from, from}, {out, W * to, to}, {{1, 1}, {}, {}}, false);
+    paths::whole[f][t]({in, W * from, from}, {out, W * to, to}, {{1, 1}, {}, {}, 0}, false);
     paths::stores[t](out, T, channels, count, dst);
     src.at += count * src.pixel, dst.at += count * dst.pixel, pixels -= count;
   }
@@ -329,15 +358,19 @@ template <class R>
 size_t reorder_by_moves(const reorder_f32& call) {
   using paths = reorder_paths<R>;
   using moves = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, size_t);
-  constexpr moves by_moves[4][4] = {{nullptr, nullptr, move_tiles<R, 1, 8>, move_tiles<R, 1, 16>},
-                                    {nullptr, nullptr, move_tiles<R, 4, 8>, move_tiles<R, 4, 16>},
-                                    {move_tiles<R, 8, 1>, nullptr, move_tiles<R, 8, 8>, move_tiles<R, 8, 16>},
-                                    {move_tiles<R, 16, 1>, nullptr, move_tiles<R, 16, 8>, move_tiles<R, 16, 16>}};
+  constexpr moves by_moves[4][4] = {
+      {nullptr, nullptr, move_tiles<R, 1, 8>, move_tiles<R, 1, 16>},
+      {nullptr, nullptr, move_tiles<R, 4, 8>, move_tiles<R, 4, 16>},
+      {move_tiles<R, 8, 1>, move_tiles<R, 8, 4>, move_tiles<R, 8, 8>, move_tiles<R, 8, 16>},
+      {move_tiles<R, 16, 1>, move_tiles<R, 16, 4>, move_tiles<R, 16, 8>, move_tiles<R, 16, 16>}};
   const auto place = [](const reorder_side& s) { return s.block == 1 ? 0 : s.block < 8 ? 1 : s.block < 16 ? 2 : 3; };
   const int f = place(call.from), t = place(call.to);
   const moves move = by_moves[f][t];
   const size_t from = paths::width[f], to = paths::width[t], T = from > to ? from : to, tiles = call.channels / T;
-  if (!move || tiles == 0 || (f == 0 || t == 0) * 8 > call.pixels) return 0;
+  // Several pixels become a register where they follow each other.
+  if (!move || tiles == 0 || (t != 0 && to < from && to < R::width && call.to.pixel != to) ||
+      (f == 0 || t == 0) * 8 > call.pixels)
+    return 0;
   const auto step = [&](const reorder_side& s, size_t view) {
     return view == 1 || view == s.block ? T / view * s.channel : T;
   };
@@ -349,7 +382,8 @@ size_t reorder_by_moves(const reorder_f32& call) {
   // used.
   const bool lines = f == 0 && t == 3 && requires { &R::transpose16; };
   size_t run = call.pixels;
-  if (lines ? call.to.pixel > 16 : call.to.pixel % 256 == 0) run = 32;
+  const bool pieces = f != 0 && t != 0;
+  if (lines || pieces ? call.to.pixel > 16 || (pieces && call.from.pixel > 16) : call.to.pixel % 256 == 0) run = 32;
   if (!lines && call.to.pixel % 512 == 0) run = 8;
   const size_t most = from == 1 ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
@@ -418,17 +452,18 @@ void reorder(const reorder_f32& call) {
     const bool even = from.block != 2 * W && to.block != 2 * W;
     const size_t tiles = even ? left / T : 1, pixels = call.pixels / W;
     done = tiles * T;
-    // Lines of memory are finished before the next ones begin.
-    const bool across = to.block > 16;
-    const size_t count[] = {pixels, tiles}, in[] = {W * from.pixel, step(from, views[0])},
-                 out[] = {W * to.pixel, step(to, views[1])};
-    paths::whole[f][t](src, dst,
-                       {{count[across], count[!across]}, {in[across], in[!across]}, {out[across], out[!across]}},
-                       call.stream);
-    if (call.pixels % W)
-      paths::whole[f][t]({src.at + (call.pixels - W) * from.pixel, from.channel, from.pixel},
-                         {dst.at + (call.pixels - W) * to.pixel, to.channel, to.pixel},
-                         {{tiles, 1}, {in[1], 0}, {out[1], 0}}, false);
+    // Lines of memory are finished before the next ones begin: of pixels that have many channels, whole rows of tiles.
+    const size_t in[] = {W * from.pixel, step(from, views[0])}, out[] = {W * to.pixel, step(to, views[1])};
+    const size_t rest = call.pixels % W, end = call.pixels - W;
+    if (to.block <= 16) {
+      paths::whole[f][t](src, dst, {{pixels, tiles}, {in[0], in[1]}, {out[0], out[1]}, rest}, call.stream);
+      continue;
+    }
+    paths::whole[f][t](src, dst, {{tiles, pixels}, {in[1], in[0]}, {out[1], out[0]}, 0}, call.stream);
+    if (rest)
+      paths::whole[f][t]({src.at + end * from.pixel, from.channel, from.pixel},
+                         {dst.at + end * to.pixel, to.channel, to.pixel}, {{tiles, 1}, {in[1], 0}, {out[1], 0}, 0},
+                         false);
   }
   if (call.stream) R::fence();
 }

@@ -41,6 +41,12 @@ struct registers {
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
     transpose8_avx2(src, src_row, dst, dst_row);
   }
+  // So many floats of each of as many places as fill a register.
+  template <int floats>
+  [[gnu::always_inline]] static vector pieces(const float* p, size_t apart) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + apart), 1);
+  }
+  [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
   [[gnu::always_inline]] static void join4(const float* low, const float* high, float* dst) {
     _mm256_storeu_ps(dst, _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1));
   }

@@ -56,22 +56,28 @@ struct registers {
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
     transpose8_avx2(src, src_row, dst, dst_row);
   }
+  // So many floats of each of as many places as fill a register.
+  template <int floats>
+  [[gnu::always_inline]] static vector pieces(const float* p, size_t apart) {
+    if constexpr (floats == 8)
+      return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_loadu_ps(p)), _mm256_loadu_ps(p + apart), 1);
+    vector v = _mm512_castps128_ps512(_mm_loadu_ps(p));
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(p + apart), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps(p + 2 * apart), 2);
+    return _mm512_insertf32x4(v, _mm_loadu_ps(p + 3 * apart), 3);
+  }
   // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 16.  Four rows are loaded as one register of four columns,
   // which takes no shuffle, so that one round of them within lanes is left.
   [[gnu::always_inline]] static void transpose16(const float* src, size_t src_row, float* dst, size_t dst_row) {
     QUERN_ROLL for (size_t j = 0; j < 16; j += 4, src += 4) {
       vector a[4];
       const float* row = src;
-      QUERN_UNROLL for (size_t i = 0; i < 4; ++i, row += src_row) {
-        a[i] = _mm512_castps128_ps512(_mm_loadu_ps(row));
-        a[i] = _mm512_insertf32x4(a[i], _mm_loadu_ps(row + 4 * src_row), 1);
-        a[i] = _mm512_insertf32x4(a[i], _mm_loadu_ps(row + 8 * src_row), 2);
-        a[i] = _mm512_insertf32x4(a[i], _mm_loadu_ps(row + 12 * src_row), 3);
-      }
+      QUERN_UNROLL for (size_t i = 0; i < 4; ++i, row += src_row) a[i] = pieces<4>(row, 4 * src_row);
       quads(a);
       QUERN_UNROLL for (size_t i = 0; i < 4; ++i, dst += dst_row) store(dst, a[i]);
     }
   }
+  [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
   [[gnu::always_inline]] static void join4(const float* low, const float* high, float* dst) {
     _mm256_storeu_ps(dst, _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1));
   }
