@@ -94,7 +94,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those.  Where a
   // core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle), both hold up each other.
-  // Transforms wait for pieces of the image, planes for twice as many, and for more still where they go down them.
+  // Transforms wait for pieces of the image, planes for half as many more, and for more still where they go down them.
   const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
   const double passing = passes * passing_cycles(m, o.weights);
   const bool hold_up = slow_l3(m);
@@ -108,7 +108,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double buffers = int64_t(b.workspace_bytes) > l2_keeps(m)
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
                              : 0;
-  const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 4;
+  const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 3;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
   return waiting(row, m, b,
                  weights + used_once + image / (fetch_rate(m, o.all()) * m.cycle_ns) +
