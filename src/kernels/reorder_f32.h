@@ -377,14 +377,17 @@ size_t reorder_by_moves(const reorder_f32& call) {
   const reorder_view<const float> src = {call.src, call.from.channel, call.from.pixel};
   const reorder_view<float> dst = {call.dst, call.to.channel, call.to.pixel};
   const reorder_grid grid = {{call.pixels, tiles}, {1, step(call.from, from)}, {1, step(call.to, to)}};
-  // Pixels that lie a multiple of 1 KiB apart share a few sets of L1: they go by 32, or by 8 where it is 2 KiB and
-  // halves of lines are written.  The channels of planes go by 64, so that their lines stay there until all of each is
-  // used.
+  // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time; by 16 or 8
+  // where they lie a multiple of 2 KiB apart and share a few sets of L1, and whole lines, or halves, are moved.  The
+  // channels of planes go by 64, so that their lines stay there until all of each is used.
   const bool lines = f == 0 && t == 3 && requires { &R::transpose16; };
-  size_t run = call.pixels;
   const bool pieces = f != 0 && t != 0;
-  if (lines || pieces ? call.to.pixel > 16 || (pieces && call.from.pixel > 16) : call.to.pixel % 256 == 0) run = 32;
-  if (!lines && call.to.pixel % 512 == 0) run = 8;
+  const auto apart = [&](size_t floats) {
+    return call.to.pixel % floats == 0 || (pieces && call.from.pixel % floats == 0);
+  };
+  size_t run = call.pixels;
+  if (pieces ? call.to.pixel > 16 || call.from.pixel > 16 : lines ? call.to.pixel > 16 : apart(256)) run = 32;
+  if (!lines && apart(512)) run = pieces ? 16 : 8;
   const size_t most = from == 1 ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
     move({src.at + i * grid.src[1], src.group, src.pixel}, {dst.at + i * grid.dst[1], dst.group, dst.pixel},
