@@ -86,6 +86,7 @@ enum {
   cuda_map_f32 = 7,
   cuda_map_bf16 = 9,
   cuda_map_swizzle_none = 0,
+  cuda_map_swizzle_64 = 2,
   cuda_map_swizzle_128 = 3,
   cuda_map_promote_256 = 3,
 };

@@ -191,5 +191,31 @@ QUERN_INLINE uint32_t rounded_pair(float first, float second) {
 #endif
 }
 
+// Four of 8 bits, the first one lowest.
+template <class T>
+QUERN_INLINE uint32_t rounded_four(const float (&x)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if constexpr (type_of<T> == QUERN_E4M3) {
+    uint16_t low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    return low | uint32_t{high} << 16;
+  } else {
+    int32_t whole[4];
+    QUERN_UNROLL
+    for (int i = 0; i < 4; ++i) asm("cvt.rni.s32.f32 %0, %1;" : "=r"(whole[i]) : "f"(x[i]));
+    uint32_t y;
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(y) : "r"(whole[3]), "r"(whole[2]));
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;" : "+r"(y) : "r"(whole[1]), "r"(whole[0]));
+    return y;
+  }
+#else
+  uint32_t y = 0;
+  QUERN_UNROLL
+  for (int i = 0; i < 4; ++i) y |= uint32_t{static_cast<uint8_t>(rounded<T>(x[i]).bits)} << 8 * i;
+  return y;
+#endif
+}
+
 }  // namespace
 }  // namespace quern

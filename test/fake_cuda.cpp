@@ -38,7 +38,10 @@ void run_of_bytes(const kernel& row, const std::string& type, const char* least,
   run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
   run_tma<tma_half_128x64_w3<T>>(row, (type + "_128x64_w3").c_str(), blocks, parameters);
+  run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);
+  run_tma<tma_half_64x64_k8<T>>(row, (type + "_64x64_k8").c_str(), blocks, parameters);
   if constexpr (std::is_same_v<T, s8>) {
+    run_tma<tma_half_256x128<s8>>(row, "s8_256x128", blocks, parameters);
     run_tma<tma_half_256x64_w3<s8>>(row, "s8_256x64_w3", blocks, parameters);
     run_tma<tma_half_208x64_w3<s8>>(row, "s8_208x64_w3", blocks, parameters);
   }

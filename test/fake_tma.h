@@ -18,6 +18,13 @@
 
 namespace quern::test {
 
+// Where an element of a row of 64 or 128 bytes lies, of so many bytes each: chunks of 16 change places by the number of
+// the 128 bytes that they are in.
+inline int32_t swizzled_at(int32_t row, int32_t column, int32_t row_bytes, int32_t bytes) {
+  const int32_t at = row * row_bytes + column * bytes;
+  return (at ^ (at / 128 % (row_bytes / 16)) * 16) / bytes;
+}
+
 // The copy engine: what cuTensorMapEncodeIm2col was told, and a copy by it.
 struct fake_map {
   const char* src;
@@ -172,7 +179,8 @@ struct fake_boxes {
       }
       for (uint32_t j = 0; j < box[0]; ++j)
         move(inside && first[0] + j < size[0] ? reinterpret_cast<T*>(line) + first[0] + j : nullptr,
-             shared[swizzled ? tma_swizzled<16 / sizeof(T)>(int32_t(i), int32_t(j)) : int32_t(i * box[0] + j)]);
+             shared[swizzled ? swizzled_at(int32_t(i), int32_t(j), int32_t(box[0] * sizeof(T)), int32_t(sizeof(T)))
+                             : int32_t(i * box[0] + j)]);
     }
   }
   template <class T>
@@ -222,25 +230,8 @@ void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share 
   }
 }
 
-// What a block writes out of elements of 8 bits, whose channels lie in pairs.
-template <class Tile, int First = 0, class Sum>
-void write_pairs_of_parts(const tma_conv& a, int from, const std::vector<Tile>& threads, const Sum& sum_at) {
-  constexpr int rows = std::min(Tile::part_rows, Tile::written - First);
-  const bool residual = a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
-  for (const Tile& t : threads)
-    if (residual) t.read_residual(from + First, rows);
-  for (const Tile& t : threads) {
-    std::vector<sum_type<typename Tile::element>> sum(Tile::written / 2);
-    for (int k = 0; k < Tile::written / 2; ++k) sum[static_cast<size_t>(k)] = sum_at(t, k);
-    const channel_f32 of[] = {t.of(0), t.of(1)};
-    residual ? t.template stage_pairs<true, First, rows>(sum.data(), of)
-             : t.template stage_pairs<false, First, rows>(sum.data(), of);
-  }
-  for (const Tile& t : threads) t.write_out(from + First, rows);
-  if constexpr (First + rows < Tile::written) write_pairs_of_parts<Tile, First + rows>(a, from, threads, sum_at);
-}
-
-// What a block writes out in chunks of eight channels, which are turned round in shared memory.
+// What a block writes out in chunks of 16 bytes, which are turned round in shared memory: words of two pixels of a
+// channel, or of two of both of a thread's channels.
 template <class Tile, class Sum>
 void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& threads, const Sum& sum_at) {
   using T = typename Tile::element;
@@ -254,19 +245,27 @@ void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& th
     const int rows = std::min(Tile::part_rows, Tile::written - first);
     if (residual) all([&](const Tile& t) { t.read_residual(from + first, rows); });
     all([&](const Tile& t) {
-      for (int j = 0; j < rows / 8; ++j)
-        for (int i = 0; i < 2; ++i) {
-          uint32_t pair = 0;
-          char* at[2];
-          for (int e = 0; e < 2; ++e) {
-            at[e] = t.shared + Tile::staged(8 * j + tma_column(t.thread, e), tma_row(t.thread, i));
-            if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
-          }
-          const int k = 4 * (first / 8 + j) + 2 * i;
-          pair = residual ? finished_pair<T, true>(a.out.epilogue, t.of(i), sum_at(t, k), sum_at(t, k + 1), pair)
-                          : finished_pair<T, false>(a.out.epilogue, t.of(i), sum_at(t, k), sum_at(t, k + 1), pair);
-          for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
+      for (int j = 0; j < rows; j += 16) {
+        sum_type<T> sum[8];
+        for (int k = 0; k < 8; ++k) sum[k] = sum_at(t, (first + j) / 2 + k);
+        const channel_f32 of[] = {t.of(0), t.of(1)};
+        for (int k = 0; k < Tile::words; ++k) {
+          // Element e of the word: pixel and channel.
+          T y[4 / sizeof(T)];
+          const auto place = [&](int e) {
+            const int pixel = Tile::narrow ? 8 * k + tma_column(t.thread, e / 2) : k / 2 * 8 + tma_column(t.thread, e);
+            return t.shared + Tile::staged(j + pixel, Tile::channel_of_row(t.thread, Tile::narrow ? e % 2 : k % 2));
+          };
+          const auto each = [&](auto move) {
+            for (int e = 0; e < int(4 / sizeof(T)); ++e) move(&y[e], place(e));
+          };
+          uint32_t word = 0;
+          if (residual) each([](T* own, const char* there) { memcpy(own, there, sizeof *own); }), memcpy(&word, y, 4);
+          word = residual ? t.template finished_word<true>(sum, k, of, word)
+                          : t.template finished_word<false>(sum, k, of, word);
+          memcpy(y, &word, 4), each([](const T* own, char* there) { memcpy(there, own, sizeof *own); });
         }
+      }
     });
     all([&](const Tile& t) {
       if (!a.stores) return t.write_out(from + first, rows);
@@ -313,11 +312,7 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const sum
     }
     return;
   }
-  if constexpr (sizeof(T) == 2) {
-    write_whole_halves<Tile>(a, from, threads, sum_at);
-  } else {
-    write_pairs_of_parts<Tile>(a, from, threads, sum_at);
-  }
+  write_whole_halves<Tile>(a, from, threads, sum_at);
 }
 
 // A tile by the blocks of a cluster, each a share of the stages; sums of shares are added in their order.

@@ -192,18 +192,19 @@ tile_clocks clocks_f32(const kernel& row) {
 
 // Four instructions a group, which draw so much power that the clock falls, or the bytes from L2, a few of which tiles
 // beside each other share.  Sets of groups hide half of what is not multiplying, and more where stages have several
-// taps; a cluster passes sums around.  Elements of 8 bits take half the instructions, and more of the rest is seen.
+// taps; a cluster passes sums around.  Elements of 8 bits take half the instructions, and of e4m3 sums are added up.
 tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
   const double pixels = row.mr, taps = std::max<double>(row.taps, 1), blocks = row.cluster;
   const bool narrow = type_bytes(row.type) == 1;
-  const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * 1.38;
+  const double slower = row.type == QUERN_S8 ? 1.22 : narrow ? 1.43 : 1.38;
+  const double products = 4.0 * (row.nr / 64) * std::max(pixels / 2, 16 + pixels / 4) * slower;
   const double weights = row.nr / (pixel_tiles > 1 ? 1.2 : 1);
   const double rows = pixels / (panels > 1 ? 1.4 : 1) / taps + weights;
-  const double rest = 390 + 19 * pixels / blocks;
-  return {std::max(products, 76 / taps + 128 * rows / (narrow ? 40 : 49)),
+  const double rest = narrow ? 530 + 15 * pixels / blocks : 390 + 19 * pixels / blocks;
+  return {std::max(products, 76 / taps + 128 * rows / (narrow ? 45 : 49)),
           blocks > 1     ? rest + 1000 + 0.25 * pixels * row.nr * (1 - 1 / blocks)
           : row.taps > 0 ? 390 + (narrow ? 10 : 7) * pixels
-          : row.nr == 64 ? 0.56 * rest
+          : row.nr == 64 ? (narrow ? 0.46 : 0.56) * rest
                          : rest,
           2900, 400};
 }
@@ -285,10 +286,11 @@ quern_status map_pixels(const launching& l, const kernel& row, const view& v, co
       l, &map, {map_type(row.type), from.src, from.size, from.stride, lower, upper, channels, uint32_t(rows), step});
 }
 
-// Whether boxes of dst can be stored: pixels at the same distance, channels of a group in whole boxes.
+// Whether boxes of dst can be stored, 64 channels wide: pixels at the same distance, channels of a group in whole
+// boxes.
 bool storable(const kernel& row, const geometry& g, const gpu_output& out) {
-  return type_bytes(row.type) == 2 && !row.taps && out.even && out.vector && out.dst_stride[4] > 0 &&
-         out.dst_stride[4] < int64_t{1} << 38 && (g.groups == 1 || g.k % chunk_of(row.type) == 0);
+  return type_bytes(row.type) < 4 && out.type == row.type && !row.taps && out.even && out.vector &&
+         out.dst_stride[4] > 0 && out.dst_stride[4] < int64_t{1} << 38 && (g.groups == 1 || g.k % 64 == 0);
 }
 
 // Outputs of a channel of an image, where they lie side by side and in pairs; else none.
@@ -304,10 +306,12 @@ int32_t plane_of(const kernel& row, const gpu_output& out) {
 
 quern_status map_output(const launching& l, const kernel& row, const geometry& g, const gpu_output& out,
                         tensor_map& map) {
+  const int64_t element = type_bytes(row.type);
   const uint64_t size[] = {uint64_t(g.k * g.groups), uint64_t(out.pixels)};
-  const uint64_t stride[] = {uint64_t(out.dst_stride[4] * type_bytes(row.type))};
-  const uint32_t box[] = {uint32_t(chunk_of(row.type)), uint32_t(tma_box(tma_written(row.mr, int(row.cluster))))};
-  return encode_tiled(l, &map, {map_type(row.type), cuda_map_swizzle_128, 2, out.dst, size, stride, box});
+  const uint64_t stride[] = {uint64_t(out.dst_stride[4] * element)};
+  const uint32_t box[] = {64, uint32_t(tma_box(tma_written(row.mr, int(row.cluster)), int(element)))};
+  const int swizzle = element == 1 ? cuda_map_swizzle_64 : cuda_map_swizzle_128;
+  return encode_tiled(l, &map, {map_type(row.type), swizzle, 2, out.dst, size, stride, box});
 }
 
 quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {

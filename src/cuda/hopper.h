@@ -269,6 +269,19 @@ __device__ __forceinline__ void store_matrices_turned(void* row, const uint32_t 
                : "memory");
 }
 
+// Two of them, which lanes 0 to 15 name.
+__device__ __forceinline__ void load_matrices_turned(uint32_t (&r)[2], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ __forceinline__ void store_matrices_turned(void* row, const uint32_t (&r)[2]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(shared_address(row)), "r"(r[0]),
+               "r"(r[1])
+               : "memory");
+}
+
 template <int N>
 __device__ __forceinline__ void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));

@@ -63,6 +63,11 @@ QUERN_INLINE float sum_value(float x) {
 // Their class where it is not the algorithm's.
 template <class Element>
 inline constexpr quern_accuracy sums_of = std::is_same_v<Element, e4m3> ? QUERN_ACCURACY_F16 : QUERN_ACCURACY_DEFAULT;
+template <class Number>
+QUERN_INLINE Number sum_of_bits(float x) {
+  if constexpr (std::is_same_v<Number, int32_t>) return static_cast<int32_t>(bits_of(x));
+  return static_cast<Number>(x);
+}
 QUERN_INLINE float sum_bits(float x) { return x; }
 QUERN_INLINE float sum_bits(int32_t x) { return float_of(static_cast<uint32_t>(x)); }
 

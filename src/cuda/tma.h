@@ -48,9 +48,10 @@ QUERN_INLINE tma_share tma_share_of(const tma_conv& a, int32_t rank, int32_t clu
   return {first < a.blocks ? first : a.blocks, first + each < a.blocks ? first + each : a.blocks};
 }
 
-// Pixels of a tile that each block of a cluster finishes, and those of a box that is stored.
+// Pixels of a tile that each block of a cluster finishes, and those of a box that is stored: of 8 bits all of them.
 constexpr int tma_written(int pixels, int cluster) { return (pixels / 16 + cluster - 1) / cluster * 16; }
-constexpr int tma_box(int written) {
+constexpr int tma_box(int written, int element_bytes) {
+  if (element_bytes == 1) return written;
   int rows = 64;
   while (written % rows != 0) rows -= 16;
   return rows;
@@ -135,6 +136,19 @@ QUERN_INLINE uint32_t finished_pair(const epilogue_f32& e, const channel_f32& k,
   const Element r[] = {{static_cast<uint16_t>(residual)}, {static_cast<uint16_t>(residual >> 16)}};
   return rounded_pair<Element>(finished_narrow<Residual>(e, k, first, value(r[0])),
                                finished_narrow<Residual>(e, k, second, value(r[1])));
+}
+
+// Four of 8 bits: two pixels of the thread's two channels, which are neighbours; sum 2 i + e is of channel i.
+template <class Element, bool Residual, class Number>
+QUERN_INLINE uint32_t finished_four(const epilogue_f32& e, const channel_f32 (&k)[2], const Number* sum,
+                                    uint32_t residual) {
+  float y[4];
+  QUERN_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const Element r = {static_cast<decltype(Element::bits)>(residual >> 8 * i)};
+    y[i] = finished_narrow<Residual>(e, k[i % 2], static_cast<float>(sum[i % 2 * 2 + i / 2]), Residual ? value(r) : 0);
+  }
+  return rounded_four<Element>(y);
 }
 
 }  // namespace

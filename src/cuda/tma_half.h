@@ -8,8 +8,8 @@
 // Taps of a line of the filter may share a stage.  Then pixels are all of a padded line, whether outputs or not, and
 // a tap is what it is in the stage, a row further on: a third of the bytes from L2.
 //
-// Of 8 bits a thread's two rows are packed as neighbouring channels: dst, of the same type, gets them in pairs, by way
-// of shared memory; any other dst goes the way of any layout.
+// Of 8 bits a thread's two rows are packed as neighbouring channels: pairs of them are what elements of 16 bits are to
+// the matrices that go to shared memory.  That is for dst of the same type; any other goes the way of any layout.
 //
 // The units add products of e4m3 with few bits: those of a stage's tap, 128 channels, are summed from zero, and these
 // sums in f32.
@@ -38,9 +38,11 @@ struct tma_tile_half {
   // Pixels of all stages, weights of all stages, what groups write out, a pair of barriers a stage.
   using warp_out = output_warp<Element, 16, 16 + 4, 16>;
   // A group has a part of its pixels on their way out.
-  static constexpr int written = tma_written(bm, cluster), box = tma_box(written);
-  static constexpr int part_rows = written < 128 ? written : 128 / box * box;
-  static constexpr int out_bytes = part_rows < 64 ? 8192 : part_rows * 128;
+  static constexpr bool narrow = sizeof(Element) == 1;
+  static constexpr int row_bytes = 64 * int(sizeof(Element)), words = row_bytes / 32;  // a thread's, of 16 pixels
+  static constexpr int written = tma_written(bm, cluster), box = tma_box(written, int(sizeof(Element)));
+  static constexpr int part_rows = narrow || written < 128 ? written : 128 / box * box;
+  static constexpr int out_bytes = part_rows * row_bytes < 8192 ? 8192 : part_rows * row_bytes;
   static_assert(4 * warp_out::floats * 4 <= out_bytes, "any layout and activation");
   static constexpr int shared_bytes = 1024 + stages_bytes + groups * sets * out_bytes + stages * 16;
   static_assert(shared_bytes <= 232448);
@@ -58,12 +60,12 @@ struct tma_tile_half {
   QUERN_INLINE int32_t channel() const { return place.channel + thread / 128 * 64; }
   // Into another type than its own 8 bits an element takes the way of any output.
   QUERN_INLINE bool whole_chunks() const {
-    const bool own = sizeof(Element) == 2 || a.out.type == type_of<Element>;
+    const bool own = !narrow || a.out.type == type_of<Element>;
     return own && a.out.vector && only_clamps(a.out.epilogue);
   }
   // The channel of row i of the thread's.
   QUERN_INLINE static int32_t channel_of_row(int32_t thread, int32_t i) {
-    return sizeof(Element) == 1 ? tma_paired_channel(thread, i) : tma_row(thread, i);
+    return narrow ? tma_paired_channel(thread, i) : tma_row(thread, i);
   }
 
   // The output of a pixel of the tile, or -1.
@@ -75,7 +77,7 @@ struct tma_tile_half {
   // Rows of pixels, swizzled as the copy engine has it.
   QUERN_INLINE static int32_t staged(int32_t pixel, int32_t channel) {
     // Of 64 bytes, two pixels are such a row.
-    if (sizeof(Element) == 1) return pixel * 64 + (channel / 16 ^ pixel / 2 % 4) * 16 + channel % 16;
+    if (narrow) return pixel * 64 + (channel / 16 ^ pixel / 2 % 4) * 16 + channel % 16;
     return tma_swizzled<8>(pixel, channel) * 2;
   }
 
@@ -85,24 +87,20 @@ struct tma_tile_half {
     return at < a.out.k ? channel_of(a.out.epilogue, place.group * a.out.k + at) : channel_f32{};
   }
 
-  // Of elements of 8 bits: the thread's pairs of channels, of `Rows` pixels from First of its sums on, to where they
-  // are staged; what a residual has is there.
-  template <bool Residual, int First, int Rows, class Sums>
-  QUERN_INLINE void stage_pairs(const Sums& sum, const channel_f32 (&of)[2]) const {
-    struct alignas(2) pair {
-      Element v[2];
-    };
-    QUERN_UNROLL
-    for (int i = 0; i < Rows / 4; ++i) {
-      const int k = First / 2 + i / 2 * 4 + i % 2;
-      pair& at =
-          *reinterpret_cast<pair*>(shared + staged(i / 2 * 8 + tma_column(thread, i % 2), channel_of_row(thread, 0)));
-      float r[2] = {};
-      if (Residual) r[0] = value(at.v[0]), r[1] = value(at.v[1]);
-      const epilogue_f32& e = a.out.epilogue;
-      const float first = finished_narrow<Residual>(e, of[0], static_cast<float>(sum[k]), r[0]);
-      const float second = finished_narrow<Residual>(e, of[1], static_cast<float>(sum[k + 2]), r[1]);
-      at = {{rounded<Element>(first), rounded<Element>(second)}};
+  // The row that a lane names of the matrices that are sixteen pixels from this one on by a warp's channels.
+  QUERN_INLINE char* matrix_row(int pixel) const {
+    const int32_t lane = thread % 32, first = thread % 128 / 32 * 16;
+    return shared + (narrow ? staged(pixel + lane % 16, first)
+                            : staged(pixel + lane / 16 * 8 + lane % 8, first + lane / 8 % 2 * 8));
+  }
+  // Word k of what a thread has of them, from its eight sums: two pixels of a channel, of 8 bits of both channels.
+  template <bool Residual, class Number>
+  QUERN_INLINE uint32_t finished_word(const Number* sum, int k, const channel_f32 (&of)[2], uint32_t residual) const {
+    if constexpr (narrow) {
+      return finished_four<Element, Residual>(a.out.epilogue, of, sum + 4 * k, residual);
+    } else {
+      const Number* const two = sum + k / 2 * 4 + k % 2 * 2;
+      return finished_pair<Element, Residual>(a.out.epilogue, of[k % 2], two[0], two[1], residual);
     }
   }
 
@@ -136,7 +134,7 @@ struct tma_tile_half {
   QUERN_INLINE void each_box(int first, int rows, Store store) const {
     if (channel() >= a.out.k) return;
     for (int i = 0; i < rows && place.pixel + first + i < a.out.pixels; i += box)
-      store(shared + i * 128, place.group * a.out.k + channel(), place.pixel + first + i);
+      store(shared + i * row_bytes, place.group * a.out.k + channel(), place.pixel + first + i);
   }
 
   // Channels first: a thread has pairs of pixels of two channels, and writes them by itself.

@@ -25,12 +25,15 @@
   X(type, 64x64_k8, "the fewest pixels, by clusters of eight")
 
 // Of 8 bits fewer; e4m3 has sums of stages in registers too, which leaves none for the largest.
-#define QUERN_TMA_BYTE_KERNELS(X, type)                      \
-  X(type, 192x128, "the largest tile")                       \
-  X(type, 128x128, "tiles of another size, for whole waves") \
-  X(type, 128x64, "64 output channels, or few tiles")        \
-  X(type, 128x64_w3, "filters three wide, a line of which is loaded once")
+#define QUERN_TMA_BYTE_KERNELS(X, type)                                    \
+  X(type, 192x128, "tiles of another size, for whole waves")               \
+  X(type, 128x128, "tiles of another size, for whole waves")               \
+  X(type, 128x64, "64 output channels, or few tiles")                      \
+  X(type, 128x64_w3, "filters three wide, a line of which is loaded once") \
+  X(type, 64x64_k4, "few pixels, by clusters of four")                     \
+  X(type, 64x64_k8, "the fewest pixels, by clusters of eight")
 #define QUERN_TMA_S8_KERNELS(X)                                          \
+  X(s8, 256x128, "the largest tile")                                     \
   X(s8, 256x64_w3, "filters three wide, a line of which is loaded once") \
   X(s8, 208x64_w3, "the same, tiles of another size")
 

@@ -70,28 +70,22 @@ __device__ __forceinline__ void meet_all() {
 }
 
 // Pixels of the tile from `from` on, whose sums these are, a part after the other: sums must be named by constants.
-template <class Tile, bool Residual, int First = 0>
-__device__ __forceinline__ void write_parts(Tile t, int group, int from, const float (&sum)[Tile::written / 2],
+template <class Tile, bool Residual, int First = 0, class Number>
+__device__ __forceinline__ void write_parts(Tile t, int group, int from, const Number (&sum)[Tile::written / 2],
                                             const channel_f32 (&of)[2]) {
   constexpr int rows = Tile::written - First < Tile::part_rows ? Tile::written - First : Tile::part_rows;
-  const int lane = t.thread % 32;
   const bool speaks = t.thread % 128 == 0;
   // The part before this one has left.
   if (t.a.stores && speaks) store_wait<0>();
   meet(group);
   if (Residual) t.read_residual(from + First, rows), meet(group);
 #pragma unroll
-  for (int j = 0; j < rows / 8; j += 2) {
-    // Four matrices of 8 x 8, of which a thread of eight names a row.
-    char* const row =
-        t.shared + Tile::staged(8 * j + lane / 16 * 8 + lane % 8, t.thread % 128 / 32 * 16 + lane / 8 % 2 * 8);
-    uint32_t r[4] = {}, y[4];
+  for (int j = 0; j < rows; j += 16) {
+    char* const row = t.matrix_row(j);
+    uint32_t r[Tile::words] = {}, y[Tile::words];
     if (Residual) load_matrices_turned(r, row);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int two = 4 * (First / 8 + j + k / 2) + 2 * (k % 2);
-      y[k] = finished_pair<typename Tile::element, Residual>(t.a.out.epilogue, of[k % 2], sum[two], sum[two + 1], r[k]);
-    }
+    for (int k = 0; k < Tile::words; ++k) y[k] = t.template finished_word<Residual>(sum + (First + j) / 2, k, of, r[k]);
     if (Residual) __syncwarp();
     store_matrices_turned(row, y);
   }
@@ -108,33 +102,15 @@ __device__ __forceinline__ void write_parts(Tile t, int group, int from, const f
   if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of);
 }
 
-// The same of elements of 8 bits, whose channels lie in pairs.
-template <class Tile, bool Residual, int First = 0, class Number>
-__device__ __forceinline__ void write_pairs(Tile t, int group, int from, const Number (&sum)[Tile::written / 2],
-                                            const channel_f32 (&of)[2]) {
-  constexpr int rows = Tile::written - First < Tile::part_rows ? Tile::written - First : Tile::part_rows;
-  meet(group);
-  if (Residual) t.read_residual(from + First, rows), meet(group);
-  t.template stage_pairs<Residual, First, rows>(sum, of);
-  meet(group);
-  t.write_out(from + First, rows);
-  if constexpr (First + rows < Tile::written) write_pairs<Tile, Residual, First + rows>(t, group, from, sum, of);
-}
-
 template <class Tile, class Number>
 __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const Number (&sum)[Tile::written / 2],
                                            const channel_f32 (&of)[2]) {
   if (t.whole_chunks()) {
     const bool residual = t.a.out.epilogue.residual != QUERN_RESIDUAL_NONE;
-    if constexpr (sizeof(typename Tile::element) == 1) {
-      return residual ? write_pairs<Tile, true>(t, group, from, sum, of)
-                      : write_pairs<Tile, false>(t, group, from, sum, of);
-    } else {
-      return residual ? write_parts<Tile, true>(t, group, from, sum, of)
-                      : write_parts<Tile, false>(t, group, from, sum, of);
-    }
+    return residual ? write_parts<Tile, true>(t, group, from, sum, of)
+                    : write_parts<Tile, false>(t, group, from, sum, of);
   }
-  if constexpr (sizeof(typename Tile::element) == 2 && Tile::taps == 1 && Tile::cluster == 1)
+  if constexpr (!Tile::narrow && Tile::taps == 1 && Tile::cluster == 1)
     if (t.whole_pairs()) return t.write_planes(sum, of);
       // One copy of the activations; sums must be named by constants.
 #pragma unroll 1
@@ -152,14 +128,18 @@ __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, c
 
 // The sums of the cluster's blocks in the order of their ranks, of those pixels that this one finishes: each leaves its
 // own where its stages were.
-template <class Tile>
-__device__ __forceinline__ void sum_up(uint32_t base, int rank, const float (&own)[Tile::bm / 2],
-                                       float (&sum)[Tile::written / 2]) {
+template <class Tile, class Number>
+__device__ __forceinline__ void sum_up(uint32_t base, int rank, const Number (&own)[Tile::bm / 2],
+                                       Number (&sum)[Tile::written / 2]) {
   constexpr int fours = Tile::written / 8;
   const uint32_t at = base + threadIdx.x * 16;
   constexpr int apart = Tile::multiplying * 16;
 #pragma unroll
-  for (int i = 0; i < Tile::bm / 8; ++i) store_shared(at + i * apart, own + 4 * i);
+  for (int i = 0; i < Tile::bm / 8; ++i) {
+    const Number* const x = own + 4 * i;
+    const float four[] = {sum_bits(x[0]), sum_bits(x[1]), sum_bits(x[2]), sum_bits(x[3])};
+    store_shared(at + i * apart, four);
+  }
   cluster_meet();
   if (rank * Tile::written >= Tile::bm) return;
   // All are asked for before the first is used.
@@ -171,9 +151,9 @@ __device__ __forceinline__ void sum_up(uint32_t base, int rank, const float (&ow
   }
 #pragma unroll
   for (int i = 0; i < 4 * fours; ++i) {
-    sum[i] = x[0][i / 4].v[i % 4];
+    sum[i] = sum_of_bits<Number>(x[0][i / 4].v[i % 4]);
 #pragma unroll
-    for (int other = 1; other < Tile::cluster; ++other) sum[i] += x[other][i / 4].v[i % 4];
+    for (int other = 1; other < Tile::cluster; ++other) sum[i] += sum_of_bits<Number>(x[other][i / 4].v[i % 4]);
   }
 }
 
@@ -201,9 +181,7 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
   for (int32_t tile = first_tile<Tile>() + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
     const Tile t = {a, place, parts, thread};
-    // What channels bring; in 8 bits registers are short.
-    channel_f32 of[2];
-    if constexpr (sizeof(element) > 1) of[0] = t.of(0), of[1] = t.of(1);
+    const channel_f32 of[] = {t.of(0), t.of(1)};
     number sum[Tile::bm / 2];
     if (few_bits || share.first == share.last) {
 #pragma unroll
@@ -260,13 +238,12 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
     matrix_wait<0>();
     keep(sum);
     if (before >= 0 && thread % 32 == 0) arrive(empty + 8 * before);
-    if constexpr (sizeof(element) == 1) of[0] = t.of(0), of[1] = t.of(1);
     if constexpr (Tile::cluster == 1) {
       write_tile<Tile>(t, group, 0, sum, of);
     } else {
       const int rank = cluster_rank();
       meet_all<Tile>();  // nobody reads stages any more
-      float whole[Tile::written / 2];
+      number whole[Tile::written / 2];
       sum_up<Tile>(base, rank, sum, whole);
       if (rank * Tile::written < Tile::bm) write_tile<Tile>(t, group, rank * Tile::written, whole, of);
     }
