@@ -137,6 +137,8 @@ void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   };
   depthwise("3x3", run_depthwise_boxes<depthwise_3x3>);
   depthwise("3x3s2", run_depthwise_boxes<depthwise_3x3s2>);
+  depthwise("5x5", run_depthwise_boxes<depthwise_5x5>);
+  depthwise("7x7", run_depthwise_boxes<depthwise_7x7>);
   const auto first = [&](const char* name, auto run) {
     if (std::string("first_") + name + "_sm80" == row.name) run(*static_cast<const first_conv*>(parameters[0]), blocks);
   };

@@ -22,7 +22,7 @@ void run_depthwise_boxes(const depthwise_box& a, unsigned blocks) {
         src.load(reinterpret_cast<float*>(memory.data()),
                  {t.first_channel(), t.x * Tile::step + a.begin_w, t.y * Tile::step + a.begin_h, t.n});
       t.load_weights(), t.load_channels();
-      for (int line = 0; line < Tile::part_lines; ++line) t.take_line(line);
+      for (int line = 0; line < Tile::part_lines && t.has_any(); ++line) t.take_line(line);
     }
   }
 }

@@ -192,13 +192,14 @@ inline quern_problem random_few_channels(dice& d) {
       s.begin[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
       s.end[i] = d.one_in(2) ? reach / 2 : d.from(0, reach + 2);
     }
-    const bool tensor = d.one_in(5), plain = tensor && d.one_in(2);  // groups that tensor cores take, without frills
+    // Groups that tensor cores take, and depthwise, without frills.
+    const bool tensor = d.one_in(5), plain = tensor && d.one_in(2);
     if (tensor) {
-      static constexpr int64_t inputs[] = {1, 2, 4, 8, 16, 32};
+      static constexpr int64_t inputs[] = {1, 2, 4, 8, 16, 32}, lines[] = {3, 3, 5, 7};
       s.op = QUERN_CONV, s.c = d.of(inputs), s.groups = s.c == 1 ? 4 * d.from(1, 20) : d.from(2, 6);
       s.k = plain ? s.c : d.from(1, 40);
-      const int64_t step = d.one_in(3) ? 2 : 1;
-      for (int i = 1; i < 3; ++i) s.filter[i] = 3, s.stride[i] = step, s.dilation[i] = 1;
+      const int64_t step = d.one_in(3) ? 2 : 1, taps = s.c == 1 ? d.of(lines) : 3;
+      for (int i = 1; i < 3; ++i) s.filter[i] = taps, s.stride[i] = step, s.dilation[i] = 1;
     }
     if (d.one_in(8)) {  // filters that reach over the image
       s.op = QUERN_CONV, s.c = 1, s.groups = d.from(2, 40), s.k = d.from(1, 2);

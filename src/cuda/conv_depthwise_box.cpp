@@ -1,20 +1,36 @@
 // SPDX-License-Identifier: MIT
 //
-// Depthwise 3x3 at stride 1 and 2 in f32 on capability 9.0, which memory limits: the copy engine brings boxes of pixels
-// (cuda/depthwise_box.h).  All else is conv_walk's.
+// Depthwise 3x3, 5x5 and 7x7 in f32 on capability 9.0: the copy engine brings boxes of pixels (cuda/depthwise_box.h).
+// Memory limits 3x3, multiply-adds 7x7.  All else is conv_walk's.
 //
-//   block: 7 x 14 outputs, or 4 x 14 at stride 2, of 32 channels
-//     warp: 7 columns of two lines of these
+//   block: 7 x 14 outputs of 32 channels, 8 x 14 at stride 2, 14 x 14 of longer filters
+//     warp: 7 columns of two lines of these, or of seven
 #include "cuda/depthwise_box.h"
 #include "cuda/few_drive.h"
 
 namespace quern {
 namespace {
 
-constexpr int64_t channels_of = depthwise_3x3::channels;
+constexpr int64_t channels_of = depthwise_3x3::channels, columns_of = depthwise_3x3::columns;
 
 int64_t blocks_of(const geometry& g, const kernel& row) {
   return g.n * up(g.out[1], row.mr) * up(g.out[2], row.nr) * up(g.groups, channels_of);
+}
+
+// Of a warp.
+int64_t lines_of(const kernel& row) { return up(row.mr, row.threads / 32 * columns_of / row.nr); }
+double instructions_of(const kernel& row) {
+  const int64_t high = lines_of(row), inputs = (columns_of - 1) * row.step + row.taps;
+  return double(high * (columns_of * row.taps * row.taps + 75) + ((high - 1) * row.step + row.taps) * inputs + 200);
+}
+
+// Warps that have outputs, of all blocks.
+double warps_of(const geometry& g, const kernel& row) {
+  const auto along = [](int64_t outputs, int64_t tile, int64_t warp) {
+    return outputs / tile * up(tile, warp) + up(outputs % tile, warp);
+  };
+  return double(g.n * up(g.groups, channels_of) * along(g.out[1], row.mr, lines_of(row)) *
+                along(g.out[2], row.nr, columns_of));
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
@@ -48,8 +64,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine&,
 cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
   const geometry& g = geometry_of(p);
   const double blocks = double(blocks_of(g, row)), processors = std::max(1u, m.gpu.multiprocessors);
-  // Clocks of a block that others do not hide, and what a block waits for (measured on an H200).
-  const double compute = 1000 * (3000 + ceil(blocks / processors) * 600) / std::max(1u, m.gpu.clock_mhz);
+  // Four warps issue at once; what a block waits for, and how long the large boxes of long filters keep all others
+  // waiting, is measured on an H200.
+  const double waits = row.taps > 3 ? 1.5 : 1;
+  const double issue = ceil(blocks / processors) * (warps_of(g, row) / blocks / 4 * instructions_of(row) * waits);
+  const double compute = 1000 * (3000 + issue) / std::max(1u, m.gpu.clock_mhz);
   // Tiles beyond the image cost as others do; what neighbours share comes from L2.
   const double outputs = double(g.n * g.groups) * double(g.out[1] * g.out[2]);
   const double all = blocks * channels_of * row.mr * row.nr;
@@ -83,7 +102,7 @@ quern_status launch(const job& j, const launching& l) {
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(conv_depthwise_box, .about = "depthwise 3x3 on a GPU, boxes brought by the copy engine",
+QUERN_ALGORITHM(conv_depthwise_box, .about = "depthwise 3x3 to 7x7 on a GPU, boxes brought by the copy engine",
                 .drives = kind::depthwise_box, .op = {QUERN_CONV}, .accuracy = QUERN_ACCURACY_F32,
                 .repeat = QUERN_REPEAT_ISA, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
                 .predict = predict, .error_bound = chain_bound, .pack = pack_few, .launch = launch)

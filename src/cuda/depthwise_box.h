@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Depthwise 3x3 in f32 on capability 9.0, written for any compiler, as implicit.h is.  The copy engine brings the box
-// under a tile of outputs, 128 bytes of channels wide, padding included; nothing walks, and blocks are so small that
-// others load and store while one multiplies.
+// Depthwise convolution in f32 on capability 9.0, written for any compiler, as implicit.h is.  The copy engine brings
+// the box under a tile of outputs, 128 bytes of channels wide, padding included; nothing walks, and blocks are so small
+// that others load and store while one multiplies.
 //
 //   dst[pixel][o] = clamped(sum over taps (r, s) of src[pixel at tap][o] * weights[r][s][o])
 //
@@ -28,9 +28,9 @@ struct depthwise_box {
 };
 
 // Parts: of the tile's lines, warps each.
-template <int Step, int High, int Parts>
+template <int Taps, int Step, int High, int Parts>
 struct depthwise_tile {
-  static constexpr int taps = 3, step = Step, channels = 32;
+  static constexpr int taps = Taps, step = Step, channels = 32;
   static constexpr int columns = 7, strips = 2, parts = Parts, threads = 32 * strips * parts;
   static constexpr int high = High, wide = columns * strips, part_high = (high + parts - 1) / parts;
   static constexpr int lines = (high - 1) * step + taps, part_lines = (part_high - 1) * step + taps;
@@ -64,6 +64,8 @@ struct depthwise_tile {
   }
 
   QUERN_INLINE int32_t first_channel() const { return chunk * channels; }
+  // Whether the thread has outputs; the first warp of a block has.
+  QUERN_INLINE bool has_any() const { return of_line > 0 && y + first < a.out.size[1]; }
 
   QUERN_INLINE void load_weights() {
     const float* const panel =
@@ -93,8 +95,10 @@ struct depthwise_tile {
   }
 };
 
-using depthwise_3x3 = depthwise_tile<1, 7, 4>;
-using depthwise_3x3s2 = depthwise_tile<2, 4, 2>;
+using depthwise_3x3 = depthwise_tile<3, 1, 7, 4>;
+using depthwise_3x3s2 = depthwise_tile<3, 2, 8, 4>;
+using depthwise_5x5 = depthwise_tile<5, 1, 14, 2>;
+using depthwise_7x7 = depthwise_tile<7, 1, 14, 2>;
 
 }  // namespace
 }  // namespace quern

@@ -11,30 +11,36 @@ namespace {
 
 using namespace quern;
 
+template <int Line, class Tile>
+__device__ __forceinline__ void take_lines(Tile& t) {
+  t.take_line(Line);
+  if constexpr (Line + 1 < Tile::part_lines) take_lines<Line + 1>(t);
+}
+
 template <class Tile>
 __device__ __forceinline__ void run(const depthwise_box& a) {
   extern __shared__ __align__(128) char memory[];
   char* const shared = memory + (-shared_address(memory) & 127);
   const uint32_t base = shared_address(shared), bar = base + Tile::barrier_at;
   Tile t(a, shared, blockIdx.x, threadIdx.x);
+  let_next_start();
+  // The box first: weights would keep it waiting.
   if (threadIdx.x == 0) {
     prefetch(a.src);
     init_barrier(bar, 1);
     publish_barriers();
-  }
-  let_next_start();
-  if (a.ahead) t.load_weights();
-  wait_for_previous();
-  if (threadIdx.x == 0) {
+    wait_for_previous();
     arrive_expecting(bar, Tile::box_bytes);
     copy_box(base, a.src, bar, t.first_channel(), t.x * Tile::step + a.begin_w, t.y * Tile::step + a.begin_h, t.n);
   }
+  if (a.ahead) t.load_weights();
+  wait_for_previous();
   if (!a.ahead) t.load_weights();
   t.load_channels();
   __syncthreads();
+  if (!t.has_any()) return;  // others wait for the box
   wait(bar, 0);
-#pragma unroll
-  for (int line = 0; line < Tile::part_lines; ++line) t.take_line(line);
+  take_lines<0>(t);
 }
 
 }  // namespace
@@ -45,7 +51,9 @@ __device__ __forceinline__ void run(const depthwise_box& a) {
     run<quern::depthwise_##tile>(a);                                                     \
   }
 QUERN_DEPTHWISE_BOX(3x3, 5)
-QUERN_DEPTHWISE_BOX(3x3s2, 6)
+QUERN_DEPTHWISE_BOX(3x3s2, 3)
+QUERN_DEPTHWISE_BOX(5x5, 5)
+QUERN_DEPTHWISE_BOX(7x7, 4)
 
 #else
 
@@ -77,6 +85,8 @@ constexpr kernel depthwise_box_row(const char* name, const char* about) {
 
 // Of kind::depthwise_box.
 QUERN_KERNELS(depthwise_box_f32_sm90a, depthwise_box_row<depthwise_3x3>("depthwise_box_f32_3x3_sm90a", "depthwise 3x3"),
-              depthwise_box_row<depthwise_3x3s2>("depthwise_box_f32_3x3s2_sm90a", "depthwise 3x3 at stride 2"))
+              depthwise_box_row<depthwise_3x3s2>("depthwise_box_f32_3x3s2_sm90a", "depthwise 3x3 at stride 2"),
+              depthwise_box_row<depthwise_5x5>("depthwise_box_f32_5x5_sm90a", "depthwise 5x5"),
+              depthwise_box_row<depthwise_7x7>("depthwise_box_f32_7x7_sm90a", "depthwise 7x7"))
 
 #endif
