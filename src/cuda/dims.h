@@ -12,6 +12,7 @@ namespace {
 struct dim {
   int32_t count, channel;
   int64_t src, dst, residual, weights;
+  uint32_t inverse;  // of the steps, or the chunks along the densest: 2^32 - 1 over their number
 };
 
 // Where an element is in each of them.
@@ -24,6 +25,11 @@ struct dims {
   int32_t used;
   dim axis[6];
 
+  // i / count, rounded down: the product of what was rounded down is one less at most.
+  QUERN_INLINE static int32_t quotient(int32_t i, int32_t count, uint32_t inverse) {
+    const int32_t q = static_cast<int32_t>(uint64_t{static_cast<uint32_t>(i)} * inverse >> 32);
+    return q + (i - q * count >= count);
+  }
   // Element number i, counted along the axes from First on, or the first of chunk i of `chunk` elements along the
   // densest.
   template <int First = 0>
@@ -41,7 +47,7 @@ struct dims {
     QUERN_ROLL
     for (int k = First; k < used; ++k) {
       const int32_t count = k == First ? axis[k].count / chunk : axis[k].count;
-      const int32_t rest = k + 1 < used ? i / count : 0;
+      const int32_t rest = k + 1 < used ? quotient(i, count, axis[k].inverse) : 0;
       go(axis[k], (i - rest * count) * (k == First ? chunk : 1));
       i = rest;
     }

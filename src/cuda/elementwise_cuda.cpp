@@ -120,6 +120,7 @@ quern_status launch(const job& j, const launching& l) {
             (!a.epilogue.residual || aligned(a.residual)) &&
             (!has_weights(p.op) || a.axes.axis[0].weights == 0 || aligned(a.weights));
   if (a.whole) a.chunks /= int32_t(v);
+  invert_counts(a.axes, a.whole ? v : 1);
   int64_t blocks = up(a.chunks, element_threads);
   if (a.turned) {
     blocks = int64_t{a.tiles[0]} * a.tiles[1];

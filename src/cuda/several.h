@@ -100,22 +100,49 @@ struct several_output {
   int64_t residual_step, dst_step;
 };
 
-// dst = epilogue(y), where only_clamps() holds.
-template <class T, int V>
+// What channels that lie so far apart bring: several at once where they are neighbours, and aligned.
+template <int V>
+QUERN_INLINE void load_channels(const epilogue_f32& e, int32_t channel, int32_t step, channel_f32 (&k)[V]) {
+  if constexpr (V % 4 == 0) {
+    const auto place = [&](const float* p) { return p ? reinterpret_cast<uintptr_t>(p + channel) : 0; };
+    if (step == 1 && (place(e.scale) | place(e.bias)) % 16 == 0) {
+      QUERN_UNROLL
+      for (int v = 0; v < V; v += 4) {
+        several<float, 4> scale = {}, bias = {};
+        if (e.scale) scale = read<4>(e.scale + channel + v);
+        if (e.bias) bias = read<4>(e.bias + channel + v);
+        QUERN_UNROLL
+        for (int i = 0; i < 4; ++i)
+          k[v + i] = {e.scale ? e.alpha * scale.w[i] : e.alpha, e.bias ? bias.w[i] : -0.0f, 0};
+      }
+      return;
+    }
+  }
+  QUERN_UNROLL
+  for (int v = 0; v < V; ++v) k[v] = channel_of(e, channel + v * step);
+}
+
+// dst = epilogue(y), where only_clamps() holds.  Whole: load_channels(), for who has scales and biases most often.
+template <bool Whole, class T, int V>
 QUERN_INLINE void write_clamped(const epilogue_f32& e, const several_output<T>& to, float (&y)[V]) {
   several<T, V> r = {};
   if (e.residual) r = read<V>(to.residual, to.residual_step);
+  channel_f32 k[V];
+  if constexpr (Whole) load_channels(e, to.channel, to.channel_step, k);
   QUERN_UNROLL
-  for (int i = 0; i < V; ++i) y[i] = finished<true>(e, channel_of(e, to.channel + i * to.channel_step), y[i], r.at(i));
+  for (int i = 0; i < V; ++i) {
+    if constexpr (!Whole) k[i] = channel_of(e, to.channel + i * to.channel_step);
+    y[i] = finished<true>(e, k[i], y[i], r.at(i));
+  }
   put(to.dst, y, to.dst_step);
 }
 
 // And with any epilogue.  `shared` is the thread's: 2 V floats, `apart` from each other, for activations that are not
 // worth V copies of their code.
-template <class T, int V>
+template <bool Whole = false, class T, int V>
 QUERN_INLINE void write(const epilogue_f32& e, const several_output<T>& to, float (&y)[V], float* shared,
                         int32_t apart) {
-  if (only_clamps(e)) return write_clamped(e, to, y);
+  if (only_clamps(e)) return write_clamped<Whole>(e, to, y);
   several<T, V> r = {};
   if (e.residual) r = read<V>(to.residual, to.residual_step);
   QUERN_UNROLL

@@ -209,9 +209,12 @@ struct slice_thread {
   }
   QUERN_INLINE void write_results() const {
     const bool kept = a.held && only_clamps(a.epilogue);  // else the words are for activations
+    several<T, V> next = {};
     QUERN_ROLL
-    for (int32_t i = lane, k = 0; i < a.chunks; i += a.lanes, ++k) {
-      const several<T, V> c = chunk(i, k, kept);
+    for (int32_t i = lane - a.lanes, k = 0; i < a.chunks; i += a.lanes, ++k) {
+      const several<T, V> c = next;
+      if (i + a.lanes < a.chunks) next = chunk(i + a.lanes, k, kept);  // on its way while this one is written
+      if (i < 0) continue;
       float y[V];
       QUERN_UNROLL
       for (int v = 0; v < V; ++v) y[v] = c.at(v) - first;
@@ -228,7 +231,7 @@ struct slice_thread {
                                     static_cast<T*>(a.dst) + place.dst + at.dst,
                                     a.residual_step,
                                     a.dst_step};
-      write(a.epilogue, to, y, words(), slice_threads);
+      write<true>(a.epilogue, to, y, words(), slice_threads);
     }
   }
 

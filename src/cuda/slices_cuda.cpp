@@ -19,16 +19,16 @@ struct slice_axes {
     for (const int i : {4, 3, 2, 1, 0}) {
       const bool in_slice = p.axes >> i & 1;
       const int64_t groups = i == 1 && in_slice ? p.groups : 1, count = src.size[i] / groups;
-      const dim one = {int32_t(count), i == 1, src.stride[i], dst.stride[i], residual.stride[i], 0};
+      const dim one = {int32_t(count), i == 1, src.stride[i], dst.stride[i], residual.stride[i], 0, 0};
       if (!in_slice) {
         add_axis(outer, one), slices *= count;
         continue;
       }
-      add_axis(inner, reduces ? dim{one.count, 0, one.src, 0, 0, 0} : one), elements *= count;
+      add_axis(inner, reduces ? dim{one.count, 0, one.src, 0, 0, 0, 0} : one), elements *= count;
       if (groups == 1) continue;
       slices *= groups;
       add_axis(outer, {int32_t(groups), int32_t(count), count * src.stride[1], count * dst.stride[1],
-                       count * residual.stride[1], 0});
+                       count * residual.stride[1], 0, 0});
     }
     const quern_epilogue& e = p.epilogue;
     const bool channels = e.scale || e.bias || e.activation == QUERN_PRELU;
@@ -111,6 +111,7 @@ quern_status launch(const job& j, const launching& l) {
   a.residual_step = reduces || !a.epilogue.residual ? at_once : step_of(a.residual, &dim::residual);
   a.held = j.blocks.word[held];
   a.chunks = int32_t(axes.elements / (a.wide ? v : 1));
+  invert_counts(a.outer, 1), invert_counts(a.inner, a.wide ? v : 1);
   return launch_kernel(l, j.row, uint32_t(up(axes.slices, slice_threads / a.lanes)), &a);
 }
 
