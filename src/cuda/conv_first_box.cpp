@@ -140,7 +140,8 @@ double ns_of(const geometry& g, const first_box& a, const kernel& row, const mac
   // Clocks of a strip and panel, which groups share a multiprocessor for; of an item (measured on an H200).
   const double piece = halves ? 160 + 4.4 * n + a.steps * (15 + 0.5 * n) : 280 + 5.6 * n + a.steps * (35 + 1.45 * n);
   const double pieces = double(a.strips) * a.kinds * a.of_part, active = std::min(groups, ceil(items / blocks));
-  const double clocks = rounds * (pieces * active * piece + 900) + a.weights_bytes / 64.0;  // L2 has weights
+  const double around = halves ? 225 * active : 900;
+  const double clocks = rounds * (pieces * active * piece + around) + a.weights_bytes / 64.0;  // L2 has weights
   const double bytes = tensor_bytes(g, row.type, row.type);
   const double memory = bytes / (double(m.gpu.bandwidth) * 0.85e-9), work = 1000 * clocks / m.gpu.clock_mhz;
   return 2500 + std::max(work, memory) + 0.1 * std::min(work, memory);  // little of the shorter is not hidden
