@@ -242,7 +242,7 @@ template <class R, int from, int to, size_t P>
         const float* const low = in + c / from * src.group + c % from;
         float* const there = out + c / to * dst.group + c % to;
         if constexpr (piece == 4)
-          R::join4(low, low + src.group, there);
+          R::join4(low, src.group, there);
         else if constexpr (step == R::width)
           R::store(there, R::load(low));
         else
@@ -386,7 +386,8 @@ size_t reorder_by_moves(const reorder_f32& call) {
     return call.to.pixel % floats == 0 || (pieces && call.from.pixel % floats == 0);
   };
   size_t run = call.pixels;
-  if (pieces ? call.to.pixel > 16 || call.from.pixel > 16 : lines ? call.to.pixel > 16 : apart(256)) run = 32;
+  const bool many = call.to.pixel > 16 || (pieces && call.from.pixel > 16);
+  if (lines || pieces ? many : apart(256)) run = 32;
   if (!lines && apart(512)) run = pieces ? 16 : 8;
   const size_t most = from == 1 ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)

@@ -47,8 +47,8 @@ struct registers {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + apart), 1);
   }
   [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
-  [[gnu::always_inline]] static void join4(const float* low, const float* high, float* dst) {
-    _mm256_storeu_ps(dst, _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1));
+  [[gnu::always_inline]] static void join4(const float* p, size_t apart, float* dst) {
+    store(dst, pieces<4>(p, apart));
   }
   [[gnu::always_inline]] static void move8(const float* src, float* dst) {
     _mm256_storeu_ps(dst, _mm256_loadu_ps(src));
