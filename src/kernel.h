@@ -48,6 +48,7 @@ struct epilogue_f32 {
   // True when y = min(max(acc + bias, lower), upper) says it all: kernels do that on their accumulators
   // and leave the rest to epilogue.h, one copy a file.
   bool clamp_only;
+  bool plain;  // and when y = acc does
   float lower, upper;
 };
 
@@ -99,6 +100,11 @@ struct gemm_f32 {
   bool near;    // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
   bool claims;  // a hint: C is not in L2, it is to be asked for before the sums
   output_f32 out;
+  // So many tiles follow the first, each these elements, and output channels, further on; what is ahead goes on, too.
+  size_t more;
+  struct {
+    ptrdiff_t a, b, c, residual, channel;
+  } step;
 };
 
 // dst[i * dst_row + j] = src[i * src_row + j * src_col]: what packing moves, straight or transposed.

@@ -23,7 +23,7 @@ namespace {
 
 using test::edge;
 
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
 constexpr float canary = -77.25f;
 constexpr size_t ks[] = {0, 1, 2, 3, 4, 5, 7, 8, 64, 257}, tap_counts[] = {0, 1, 2, 5}, most_taps = 5;
 
@@ -193,8 +193,9 @@ class tile_bench {
   epilogue_f32 epilogue(const variant& v, size_t channels) {
     epilogue_f32 e = test::plain_epilogue(QUERN_IDENTITY, 0, 0);
     e.bias = v.bias ? fill(bias_, channels) : nullptr;
-    e.lower = -5, e.upper = 60;
+    e.lower = dice_.one_in(3) ? -infinity : -5, e.upper = dice_.one_in(2) ? infinity : 60;
     e.clamp_only = v.epilogue == 1;
+    e.plain = e.clamp_only && !e.bias && e.lower == -infinity && e.upper == infinity;
     if (e.clamp_only) return e;
     e.scale = v.scale ? fill(scale_, channels) : nullptr;
     e.slope = fill(slope_, channels);
@@ -279,6 +280,59 @@ TEST_P(kernels, sum_in_the_order_of_the_contract) {
         ASSERT_PRED2(test::same_bits, once[i * n + j], sum) << m << " x " << n << " at " << i << ", " << j;
         ASSERT_PRED2(test::same_bits, c[i * n + j], sum) << m << " x " << n << " at " << i << ", " << j;
       }
+  }
+}
+
+// A call for several tiles, below or beside each other, is as many calls for one, gaps and all.
+TEST_P(kernels, take_tiles_behind_each_other) {
+  test::dice d(5);
+  for (int round = 0; round < 300; ++round) {
+    const auto from = [&](size_t least, size_t most) { return size_t(d.from(int64_t(least), int64_t(most))); };
+    const bool whole = d.one_in(2), below = d.one_in(2), rows = d.one_in(2);
+    const size_t m = whole ? mr() : from(1, mr()), n = whole ? nr() : from(1, nr()), k = from(0, 9), tiles = from(2, 4);
+    const size_t high = below ? tiles * m : m, wide = below ? n : tiles * n, channels = rows ? high : wide;
+    const size_t lda = k + from(0, 2), ldc = wide + from(0, 2), ldr = wide + from(0, 2);
+    const auto numbers = [&](size_t count) {
+      std::vector<float> x(count);
+      for (float& one : x) one = d.uniform(-1, 1);
+      return x;
+    };
+    const std::vector<float> a = numbers(high * lda), b = numbers(k * wide), residual = numbers(high * ldr),
+                             bias = numbers(channels), slope = numbers(channels);
+    epilogue_f32 e = test::plain_epilogue(QUERN_PRELU, 0, 0);
+    e.clamp_only = d.one_in(2);
+    e.lower = d.one_in(2) ? -infinity : 0, e.upper = d.one_in(2) ? infinity : 0.5f;
+    e.bias = d.one_in(2) ? bias.data() : nullptr, e.slope = slope.data();
+    e.plain = e.clamp_only && !e.bias && e.lower == -infinity && e.upper == infinity;
+    e.residual = e.clamp_only ? QUERN_RESIDUAL_NONE : QUERN_RESIDUAL_AFTER;
+    const gemm_tap tap = {0, 0};
+    gemm_f32 g = {};
+    g.m = m, g.n = n, g.k = k, g.taps = 1, g.tap = &tap;
+    g.a = a.data(), g.lda = lda, g.b = b.data(), g.ldb = n;
+    g.accumulate = d.one_in(2), g.near = d.one_in(2), g.claims = d.one_in(2);
+    if (d.one_in(2)) g.ahead = b.data(), g.pace = 16;
+    g.out.epilogue = d.one_in(4) ? nullptr : &e, g.out.channels_are_rows = rows;
+    g.out.ldc = ldc, g.out.residual = e.residual ? residual.data() : nullptr, g.out.ldr = ldr;
+    if (below)
+      g.step = {.a = ptrdiff_t(m * lda), .c = ptrdiff_t(m * ldc), .residual = ptrdiff_t(m * ldr)};
+    else
+      g.step = {.b = ptrdiff_t(k * n), .c = ptrdiff_t(n), .residual = ptrdiff_t(n)};
+    g.step.channel = rows == below ? ptrdiff_t(rows ? m : n) : 0;
+
+    const std::vector<float> before = numbers(high * ldc);
+    std::vector<float> want = before, c = before;
+    gemm_f32 one = g;
+    for (size_t i = 0; i < tiles; ++i) {
+      const auto at = ptrdiff_t(i);
+      one.a = g.a + at * g.step.a, one.b = g.b + at * g.step.b, one.out.c = want.data() + at * g.step.c;
+      if (g.out.residual) one.out.residual = g.out.residual + at * g.step.residual;
+      one.out.channel = size_t(at * g.step.channel);
+      row().gemm(one);
+    }
+    g.out.c = c.data(), g.more = tiles - 1;
+    row().gemm(g);
+    for (size_t i = 0; i < c.size(); ++i)
+      ASSERT_PRED2(test::same_bits, c[i], want[i]) << tiles << " of " << m << " x " << n << " x " << k << " at " << i;
   }
 }
 

@@ -250,9 +250,9 @@ void rows_of_panel(const block& b, gemm_f32 tile, range ys, int64_t channel) {
       const float* add = sow          ? addends + (y - ys.begin) * width * nr
                          : b.residual ? b.residual + y * ph.h.out_step * g.residual[3] + channel
                                       : nullptr;
-      for (int64_t i = 0; i < tiles.tiles; ++i) {
+      for (int64_t i = 0; i < tiles.tiles; i += tiles.alike(i)) {
         const int64_t x = tiles.begin(i);
-        tile.m = tiles.rows(i);
+        take_rows(tile, tiles, i);
         tile.a = b.strip + x * int64_t(tile.lda);
         tile.out.c = dst + x * int64_t(tile.out.ldc);
         if (b.residual) tile.out.residual = add + x * int64_t(tile.out.ldr);

@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, panels_at_once, chunk_k, images, written, fetches };
+enum word { bands, block_panels, panels_at_once, chunk_k, images, written, fetches };
 
 // What tiles fetch meanwhile.
 enum fetched : int64_t { nothing = 0, next_strip = 1, weights_behind = 2, next_line = 4 };
@@ -169,7 +169,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   }
   b.word[bands] = channel_blocks > 1 ? parts : std::min(rows, up(parts, b.workers) * b.workers);
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), std::max<int64_t>(1, channel_blocks)));
-  b.word[blocks] = up(panels.count(), b.word[block_panels]);
   return b;
 }
 
@@ -263,7 +262,7 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
            (ph.h.out_begin + y.begin * ph.h.out_step) * stride[3] +
            (ph.w.out_begin + x.begin * ph.w.out_step) * stride[4];
   };
-  const int64_t channel = b.group * g.k + panels.begin * row.nr, last = b.panels.count() - 1;
+  const int64_t channel = b.group * g.k + panels.begin * row.nr;
   const float* src = b.src;
   if (taps.total)
     src += (ph.d.in_begin + d.begin * ph.d.in_step + td.begin * ph.d.tap_step) * g.src[2] +
@@ -274,10 +273,10 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   if (residual) residual += place(g.residual) + g.residual_channel(channel);
   const float* const weights = b.weights + b.panels.panel(panels.begin, ph.taps());
 
-  // From panel to panel; the last one may be narrower than the others.
+  // From panel to panel; the last one of all may be narrower than the others.
   const int64_t weights_step = b.panels.panel(1, ph.taps()), dst_step = g.dst_channel(row.nr),
                 residual_step = residual ? g.residual_channel(row.nr) : 0;
-  const int64_t whole = std::min(panels.end, last) - panels.begin;
+  const int64_t whole = std::min(panels.end, g.k / row.nr) - panels.begin;
   // What the next strip reads first of all strips follows what this one's last tap reads, and what the next line reads
   // follows this line: the first panel fetches it, a share in each step of k.
   const bool follows = taps.count > 0 && s.line.src <= taps.k;
@@ -287,25 +286,32 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const int64_t share = s.others[2].src / std::max<int64_t>(tiles.tiles, 1);
   const float* behind = nullptr;  // the line
   tile.near = !(b.j.blocks.word[fetches] & weights_behind);
-  const auto strip = [&](const float* a, bool another, float* c, const float* add, int64_t m) {
+  // A call takes all whole panels of a strip, or, where there is but one, strips that are alike.
+  const auto call = [&](const float* a, int64_t strips, bool another, float* c, const float* add, int64_t m) {
     if (behind) {
       tile.ahead = behind, tile.pace = size_t(up(share, taps.count * taps.k));
-      behind += share;
+      behind += strips * share;
     } else if (by_strip && another) {
       tile.ahead = a + taps.whole[taps.count - 1].a + (m - 1) * s.line.src + taps.k;
       tile.pace = size_t(up(m * s.line.src, taps.count * taps.k));
     }
-    tile.m = m, tile.a = a, tile.b = weights, tile.tap = taps.whole;
-    tile.n = row.nr, tile.ldb = row.nr;
+    tile.m = m, tile.a = a, tile.b = weights;
     tile.out.c = c, tile.out.residual = add, tile.out.channel = channel;
-    for (int64_t i = 0; i < whole; ++i) {
+    tile.more = strips - 1, tile.step = {.a = m * s.line.src, .c = m * s.line.dst, .residual = m * s.line.residual};
+    if (whole > 1)
+      tile.more = whole - 1,
+      tile.step = {.b = weights_step, .c = dst_step, .residual = residual_step, .channel = row.nr};
+    if (whole > 0) {
+      tile.tap = taps.whole, tile.n = row.nr, tile.ldb = row.nr;
       row.gemm(tile);
       tile.ahead = nullptr;
-      tile.b += weights_step, tile.out.c += dst_step, tile.out.channel += row.nr;
-      if (add) tile.out.residual += residual_step;
     }
-    if (panels.end <= last) return;
-    tile.tap = taps.last, tile.n = g.k - last * row.nr, tile.ldb = b.panels.width(last);
+    if (whole == panels.count()) return;
+    tile.b += whole * weights_step, tile.out.c += whole * dst_step, tile.out.channel += whole * row.nr;
+    if (add) tile.out.residual += whole * residual_step;
+    if (whole > 0) tile.more = 0;
+    tile.n = g.k % row.nr;
+    tile.tap = taps.last, tile.ldb = b.panels.width(panels.end - 1);
     row.gemm(tile);
     tile.ahead = nullptr;
   };
@@ -321,14 +327,16 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
         behind = nullptr;
         if (by_line && w + 1 < s.others[2].count)
           behind = a + taps.whole[taps.count - 1].a + (s.line.count - 1) * s.line.src + taps.k;
-        for (int64_t i = 0; i < tiles.tiles; ++i) {
+        for (int64_t i = 0, count; i < tiles.tiles; i += count) {
+          count = panels.count() == 1 ? tiles.alike(i) : 1;
+          if (by_strip && i + count == tiles.tiles && count > 1) --count;  // nothing follows the last one
           const int64_t m = tiles.rows(i);
-          const bool is_last = i + 1 == tiles.tiles;
-          strip(a, !is_last, c, add, m);
+          const bool is_last = i + count == tiles.tiles;
+          call(a, count, !is_last, c, add, m);
           if (is_last) break;  // no pointer leaves its operand
-          if (taps.total) a += m * s.line.src;
-          c += m * s.line.dst;
-          if (add) add += m * s.line.residual;
+          if (taps.total) a += count * m * s.line.src;
+          c += count * m * s.line.dst;
+          if (add) add += count * m * s.line.residual;
         }
       }
 }
@@ -338,10 +346,11 @@ void run(const job& j, const execution& e) {
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t items = up(g.n, word[images]) * g.groups * g.phases() * word[bands] * word[blocks];
+  const int64_t blocks = up(panels.count(), word[block_panels]);
+  const int64_t items = up(g.n, word[images]) * g.groups * g.phases() * word[bands] * blocks;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t block_index = item % word[blocks], band_index = item / word[blocks] % word[bands];
-    const int64_t rest = item / word[blocks] / word[bands];
+    const int64_t block_index = item % blocks, band_index = item / blocks % word[bands];
+    const int64_t rest = item / blocks / word[bands];
     const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups;
     const int64_t n = rest / g.phases() / g.groups * word[images];
     const phase ph = phase_of(g, f);

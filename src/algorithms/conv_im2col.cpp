@@ -279,9 +279,12 @@ void run_across(const block& b) {
         const cut tiles(end - p, row.mr);
         const int64_t to = pixel_offset(b.ph, b.g.dst, p), from = reads_image ? image_offset(b.ph, b.g.src, p) : 0;
         const int64_t add = b.residual ? pixel_offset(b.ph, b.g.residual, p) : 0;
-        for (int64_t i = 0; i < tiles.tiles; ++i) {
+        for (int64_t i = 0; i < tiles.tiles; i += 1 + int64_t(tile.more)) {
           const int64_t first = tiles.begin(i);
-          tile.m = tiles.rows(i);
+          if (f & scattered)
+            tile.m = tiles.rows(i);
+          else
+            take_rows(tile, tiles, i);
           tile.a = reads_image ? b.matrix.group_image() + from + first * lda + ks.begin
                                : b.workspace + (p - b.pixels.begin + first) * lda;
           if (f & scattered) {
@@ -324,6 +327,7 @@ void run_down(const block& b) {
     tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
     tile.out.channels_are_rows = true;
     set_writes(tile, b.j.blocks.word[written]);
+    tile.step = {.b = reads_image ? row.nr : row.nr * ks.count(), .c = row.nr, .residual = row.nr};
     const cut tiles(b.g.k, row.mr);
     for (int64_t i = b.channels.begin; i < std::min(b.channels.end, tiles.tiles); ++i) {
       const int64_t channel = tiles.begin(i);
@@ -332,8 +336,12 @@ void run_down(const block& b) {
       tile.out.channel = b.channel + channel;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t panel = (p - b.pixels.begin) / row.nr, inside = (p - b.pixels.begin) % row.nr;
-        const int64_t end = std::min({b.pixels.end, b.pixels.begin + (panel + 1) * row.nr, (p / b.line + 1) * b.line});
-        tile.n = end - p;
+        // Whole panels of a line are one call, unless each is scattered.
+        const int64_t line_end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
+        const int64_t whole = inside == 0 && !(f & scattered) ? (line_end - p) / row.nr : 0;
+        tile.more = whole > 1 ? whole - 1 : 0;
+        tile.n = std::min<int64_t>(row.nr - inside, line_end - p);
+        const int64_t end = p + int64_t(tile.n * (1 + tile.more));
         tile.b = reads_image ? b.matrix.group_image() + image_offset(b.ph, b.g.src, p) + ks.begin * b.g.src[1]
                              : b.workspace + panel * row.nr * ks.count() + inside;
         if (f & scattered) {

@@ -249,6 +249,7 @@ void run(const job& j, const execution& e) {
     tile.out.epilogue = &epilogue;
     set_writes(tile, word[written]);
     tile.out.channels_are_rows = true;
+    tile.step = {.b = j.row.nr, .c = j.row.nr, .residual = j.row.nr};
     const auto place = [&](const int64_t* stride, int64_t y) {
       return at.begin(stride) + y * ph.h.out_step * stride[3];
     };
@@ -273,9 +274,12 @@ void run(const job& j, const execution& e) {
           const float* const addends =
               epilogue.residual ? static_cast<const float*>(e.args.residual) + place(g.residual, y) : nullptr;
           tile.b = b.strip + (y - rows.begin) * b.s.columns;
-          for (int64_t x = 0; x < pixels; x += j.row.nr, tile.b += j.row.nr) {
-            const int64_t count = std::min<int64_t>(j.row.nr, pixels - x);
-            tile.n = count;
+          // Whole panels are one call, unless each is sown.
+          for (int64_t x = 0, count; x < pixels; x += count, tile.b += count) {
+            const int64_t whole = word[sown] ? 0 : (pixels - x) / j.row.nr;
+            tile.n = std::min<int64_t>(j.row.nr, pixels - x);
+            tile.more = whole > 1 ? whole - 1 : 0;
+            count = int64_t(tile.n) * (1 + int64_t(tile.more));
             float* const to = dst + x * pixel;
             const float* const add = addends ? addends + x * add_pixel : nullptr;
             if (word[sown]) {

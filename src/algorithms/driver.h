@@ -77,6 +77,7 @@ inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   e.upper = from.activation == QUERN_CLAMP ? from.activation_beta : infinity;
   e.clamp_only = !e.scale && from.alpha == 1.0f && from.residual == QUERN_RESIDUAL_NONE &&
                  (from.activation == QUERN_IDENTITY || from.activation == QUERN_RELU || from.activation == QUERN_CLAMP);
+  e.plain = e.clamp_only && !e.bias && e.lower == -infinity && e.upper == infinity;
   return e;
 }
 
@@ -88,7 +89,15 @@ struct cut {
   }
   int64_t begin(int64_t i) const { return i * height + std::min(i, taller); }
   int64_t rows(int64_t i) const { return height + (i < taller); }
+  int64_t alike(int64_t i) const { return (i < taller ? taller : tiles) - i; }  // from there on
 };
+
+// A call for tile i and those of the same height that follow it.
+inline void take_rows(gemm_f32& call, const cut& tiles, int64_t i) {
+  const ptrdiff_t m = tiles.rows(i);
+  call.m = size_t(m), call.more = size_t(tiles.alike(i) - 1);
+  call.step = {.a = m * ptrdiff_t(call.lda), .c = m * ptrdiff_t(call.out.ldc), .residual = m * ptrdiff_t(call.out.ldr)};
+}
 
 // Part i of `parts` of `count` rows; any run of neighbouring parts has its share, within a row.
 inline range part(int64_t count, int64_t i, int64_t parts) { return {count * i / parts, count * (i + 1) / parts}; }

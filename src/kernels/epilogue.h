@@ -28,9 +28,8 @@ namespace {
 
 // Whether whole vectors of every row may be streamed.
 template <class V>
-[[gnu::always_inline]] inline bool is_aligned(const output_f32& out) {
-  return (reinterpret_cast<uintptr_t>(out.c) % (V::width * sizeof(float)) | out.ldc % V::width | out.next % V::width) ==
-         0;
+[[gnu::always_inline]] inline bool is_aligned(const float* c, const output_f32& out) {
+  return (reinterpret_cast<uintptr_t>(c) % (V::width * sizeof(float)) | out.ldc % V::width | out.next % V::width) == 0;
 }
 
 // The loops of finish(); activate(y, slope) is inlined.
@@ -42,7 +41,7 @@ template <class V, class Activate>
   const V nothing = V::set1(-0.0f);  // y + nothing is y, signed zeros included
   const bool along = !out.channels_are_rows;
   const bool slopes = e.activation == QUERN_PRELU;
-  const bool streams = out.stream && is_aligned<V>(out);
+  const bool streams = out.stream && is_aligned<V>(out.c, out);
   for (size_t i = 0; i < m; ++i) {
     V factor = alpha, bias = nothing, slope = nothing;
     if (!along) {

@@ -22,15 +22,15 @@ struct row_end {
 };
 
 template <class V, int MR, int NV, bool PART>
-[[gnu::always_inline]] inline void sum_by_lanes(const gemm_f32& g, V (&acc)[MR][NV]) {
+[[gnu::always_inline]] inline void sum_by_lanes(const gemm_f32& g, const float* a, const float* b0, V (&acc)[MR][NV]) {
   constexpr size_t W = V::width;
   const row_end<V> end(g.n - (NV - 1) * W);
   const size_t k = g.k, ldb = g.ldb;
   if (k == 0) return;
   for (size_t t = 0; t < g.taps; ++t) {
     const float* row[MR];
-    QUERN_UNROLL for (int i = 0; i < MR; ++i) row[i] = g.a + g.tap[t].a + static_cast<size_t>(i) * g.lda;
-    const float* b = g.b + g.tap[t].b;
+    QUERN_UNROLL for (int i = 0; i < MR; ++i) row[i] = a + g.tap[t].a + static_cast<size_t>(i) * g.lda;
+    const float* b = b0 + g.tap[t].b;
     const auto load_b = [&](int j) __attribute__((always_inline)) {
       return PART && j == NV - 1 ? end.load(b + j * W) : V::load(b + j * W);
     };

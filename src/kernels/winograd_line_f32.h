@@ -117,7 +117,7 @@ template <class V, int A, int M>
 
 template <class V, int A, int M, bool BOUNDED>
 void finish_bounded(const winograd_sums_f32& s, size_t begin, size_t end) {
-  if (s.out.stream && is_aligned<V>(s.out))
+  if (s.out.stream && is_aligned<V>(s.out.c, s.out))
     store_tiles<V, A, M, true, BOUNDED>(s, begin, end);
   else
     store_tiles<V, A, M, false, BOUNDED>(s, begin, end);
