@@ -297,7 +297,8 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
     }
     tile.m = m, tile.a = a, tile.b = weights;
     tile.out.c = c, tile.out.residual = add, tile.out.channel = channel;
-    tile.more = strips - 1, tile.step = {.a = m * s.line.src, .c = m * s.line.dst, .residual = m * s.line.residual};
+    tile.more = strips - 1;
+    tile.step = {.a = taps.total ? m * s.line.src : 0, .c = m * s.line.dst, .residual = m * s.line.residual};
     if (whole > 1)
       tile.more = whole - 1,
       tile.step = {.b = weights_step, .c = dst_step, .residual = residual_step, .channel = row.nr};
