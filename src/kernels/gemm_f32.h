@@ -163,20 +163,20 @@ void tile(const gemm_f32& g) {
         };
         // Whole tiles of wide vectors alone are worth loops of their own: beside weights that stay in L1 there is room
         // for pixels.
-        constexpr bool own = W >= 16 && !PART;
-        if (call->ahead && own && call->near) {
-          at.ahead = steps.template operator()<1>(at.ahead, call->pace * sizeof(float));
-        } else if (call->ahead) {
-          at.ahead = steps.template operator()<2>(at.ahead, call->pace * sizeof(float));
-        } else if (own && call->near) {
+        const bool hinted = call->ahead;
+        if (W >= 16 && !PART && call->near && !hinted) {
           steps.template operator()<0>(nullptr, 0);
+        } else if (W >= 16 && !PART && call->near) {
+          at.ahead = steps.template operator()<1>(at.ahead, call->pace * sizeof(float));
         } else {
           // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
           // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
           // planes apart: what the next tile reads lies behind what this one does.  To L2: a panel on its way to L1
           // pushes out the rows that it will meet (up to 30 % where weights come from memory: Zen 4).
           const size_t further = call->ldb > NV * W ? NV * W * sizeof(float) : 8192 / (sizeof(float) * NV * W) * ldb;
-          steps.template operator()<2>(b + further, ldb);
+          const char* const end =
+              steps.template operator()<2>(hinted ? at.ahead : b + further, hinted ? call->pace * sizeof(float) : ldb);
+          if (call->ahead) at.ahead = end;
         }
       }
     }

@@ -3,7 +3,7 @@
 // f32 GEMM microkernels for AVX-512; the contract is gemm_f32 in kernel.h, the loop gemm_f32.h.
 //
 // 32 registers hold MR x NV accumulators, NV vectors of B and a broadcast of A.  A step of k loads
-// MR + NV times for MR * NV multiply-adds: 14x32 16 for 28, 8x48 11 for 24, 6x64 and 4x96 10 for 24, all below
+// MR + NV times for MR * NV multiply-adds: 14x32 16 for 28, 8x48 11 for 24, 6x64 10 for 24, all below
 // the one load a multiply-add that the core can do.
 #include "copy_f32.h"
 #include "gemm_f32.h"
@@ -45,16 +45,5 @@ QUERN_KERNELS(gemm_f32_avx512,
                .vector = 16,
                .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 6, 4>,
-               .copy = copy<vec>,
-               .finish = finish<vec>},
-              {.name = "gemm_f32_4x96_avx512",
-               .about = "widest tile: 96 columns of a row, written at once",
-               .kind = kind::gemm_f32,
-               .isa = QUERN_ISA_AVX512,
-               .mr = 4,
-               .nr = 96,
-               .vector = 16,
-               .winograd = &winograd_f32_avx512,
-               .gemm = run<vec, 4, 6>,
                .copy = copy<vec>,
                .finish = finish<vec>})
