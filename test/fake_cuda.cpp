@@ -156,6 +156,10 @@ void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
   box("f16_32", run_boxes<box_f16_32>);
   box("bf16_64", run_boxes<box_bf16_64>);
   box("bf16_32", run_boxes<box_bf16_32>);
+  box("s8_64", run_boxes<box_s8_64>);
+  box("s8_32", run_boxes<box_s8_32>);
+  box("e4m3_64", run_boxes<box_e4m3_64>);
+  box("e4m3_32", run_boxes<box_e4m3_32>);
   box("f32_64", run_boxes<box_f32_64>);
   box("f32_32", run_boxes<box_f32_32>);
   if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);

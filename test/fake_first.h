@@ -121,7 +121,8 @@ static_assert(sizeof(fake_lines) <= sizeof(tensor_map));
 // Eight units of a warp's sixteen pixels by a panel: registers as the instruction has them, weights where it finds
 // them.
 template <class Tile>
-void multiply_box_step(const Tile* lane, int32_t kind, int32_t step, float (*sum)[Tile::sums]) {
+void multiply_box_step(const Tile* lane, int32_t kind, int32_t step, typename Tile::number (*sum)[Tile::sums]) {
+  using T = typename Tile::element;
   uint32_t x[32][4];
   for (int i = 0; i < 32; ++i) {
     box_unit unit[2];
@@ -134,11 +135,11 @@ void multiply_box_step(const Tile* lane, int32_t kind, int32_t step, float (*sum
       for (int unit = 0; unit < box_units; ++unit) {
         const uint32_t a = x[row % 8 * 4 + unit % 4][row / 8 + unit / 4 * 2];
         const uint32_t* const b = weights + box_word(column, unit);
-        if constexpr (Tile::halves) {
-          using T = typename Tile::element;
-          for (int half = 0; half < 2; ++half)
-            sum[own][i] +=
-                value(T{static_cast<uint16_t>(a >> 16 * half)}) * value(T{static_cast<uint16_t>(*b >> 16 * half)});
+        if constexpr (Tile::words == 1) {
+          T pixel[Tile::of_unit], weight[Tile::of_unit];
+          memcpy(pixel, &a, 4), memcpy(weight, b, 4);
+          for (int e = 0; e < Tile::of_unit; ++e)
+            sum[own][i] += static_cast<typename Tile::number>(value(pixel[e]) * value(weight[e]));
         } else {
           const tf32_pair p = split_tf32(float_of(a));
           const float high = float_of(b[0]), low = float_of(b[Tile::step_bytes / 8]);
@@ -183,7 +184,7 @@ void run_boxes(const first_box& a, unsigned blocks) {
             t.panel = panel, t.strip = i / a.of_part % a.strips;
             t.find_windows(at, kind, slot);
           });
-          float sum[32][Tile::sums] = {};
+          typename Tile::number sum[32][Tile::sums] = {};
           for (int32_t step = 0; step < a.steps; ++step) multiply_box_step(lane, kind, step, sum);
           if (lane->whole_chunks()) {
             all([&](const Tile& t, int own) { t.write_chunks(t.output, sum[own]); });

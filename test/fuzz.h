@@ -121,6 +121,18 @@ inline const shape shapes_of_eight_bits[] = {
     {.c = 256, .k = 16, .groups = 2, .image = {1, 7, 5}, .filter = {1, 2, 3}, .stride = {1, 2, 1}, .end = {0, 1, 1}},
     {.n = 3, .c = 33, .k = 9, .image = {1, 6, 7}, .filter = {1, 3, 3}, .dilation = {1, 2, 2}, .begin = {0, 2, 2}},
     {.op = transposed, .c = 64, .k = 48, .image = {1, 4, 5}, .filter = {1, 4, 4}, .stride = {1, 2, 2}},
+    // First layers, whose lines are of whole 16 bytes: windows one to four bytes apart in their words.
+    {.n = 2, .c = 3, .k = 32, .image = {1, 9, 16}, .filter = {1, 3, 3}, .stride = {1, 2, 2}, .begin = {0, 1, 1}},
+    {.c = 3, .k = 64, .image = {1, 8, 32}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
+    {.c = 1, .k = 80, .image = {1, 7, 16}, .filter = {1, 5, 5}, .begin = {0, 2, 2}, .end = {0, 2, 2}},
+    {.c = 4, .k = 96, .image = {1, 8, 12}, .filter = {1, 4, 4}, .stride = {1, 4, 4}},
+    {.c = 3,
+     .k = 70,
+     .image = {1, 11, 32},
+     .filter = {1, 7, 7},
+     .stride = {1, 2, 2},
+     .begin = {0, 3, 3},
+     .end = {0, 3, 3}},
 };
 
 // Axes in the order of the layout or any other, with space between rows; a src may repeat itself.

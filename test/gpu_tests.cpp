@@ -148,7 +148,7 @@ TEST_F(Gpu, FewChannels) {
   const uint32_t first = seed(), count = given ? static_cast<uint32_t>(strtoul(given, nullptr, 10)) : 400;
   for (uint32_t i = 0; i < count; ++i) {
     dice d(first + i);
-    const quern_problem p = of_type(random_few_channels(d), d.of(gpu_types));
+    const quern_problem p = completed(of_types(random_few_channels(d), d.of(product_types)));
     ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), d.one_in(8))) << "QUERN_TEST_SEED=" << first + i;
   }
 }

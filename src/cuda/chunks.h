@@ -2,7 +2,7 @@
 //
 // Finished sums on their way to dst without shared memory.  Matrix instructions leave a thread two channels of each
 // eight; weights whose channels are permuted make those of several instructions neighbours, so that a thread has 16
-// bytes of a pixel and writes them by itself.
+// bytes of a pixel, or 8 where channels are few, and writes them by itself.
 #pragma once
 
 #include "cuda/output.h"
@@ -44,14 +44,23 @@ QUERN_INLINE uint32_t limited_pair(uint32_t x, uint32_t lower, uint32_t upper) {
 // Where a column's bias is among channels of panels of so many; its factor is as many further on.
 constexpr int32_t bias_of(int32_t column, int32_t columns) { return column + column / columns * columns; }
 
+// Channels of a pixel that a thread has of so many columns, and what a warp stages of any other output.
+constexpr int chunk_of_columns(int columns, int element_bytes) {
+  return 16 / element_bytes < columns / 4 ? 16 / element_bytes : columns / 4;
+}
+constexpr int chunk_floats(int chunk) { return 8 * (4 * chunk + 4) + 4 * 8; }
+
 // Of a warp and Columns channels from `first` on.  Sums are named (tile of eight columns, row of two, column of two):
 // row lane / 4 or that + 8, column lane % 4 * 2 or that + 1.
 template <class Element, int Columns>
 struct chunk_writer {
-  static constexpr bool halves = sizeof(Element) == 2;
-  static constexpr int chunk = 16 / int(sizeof(Element)), group = 4 * chunk;  // channels that four threads have
-  static constexpr int groups = Columns / group;
+  static constexpr int bytes = sizeof(Element), chunk = chunk_of_columns(Columns, bytes);
+  static constexpr int group = 4 * chunk, groups = Columns / group;  // of channels that four threads have
   using warp_out = output_warp<Element, 8, group + 4, group>;
+  static_assert(warp_out::floats == chunk_floats(chunk));
+  struct alignas(chunk* bytes) words {
+    uint32_t v[chunk * bytes / 4];
+  };
 
   const gpu_output& to;
   const float* channels;  // in shared memory: the biases of all columns, then their factors
@@ -65,7 +74,7 @@ struct chunk_writer {
   QUERN_INLINE void write(const int64_t (&at)[2], const int64_t (&from)[2], Sum sum) const {
     const epilogue_f32& e = to.epilogue;
     uint32_t lower = 0, upper = 0;
-    if constexpr (halves)
+    if constexpr (bytes == 2)
       lower = rounded_pair<Element>(e.lower, e.lower), upper = rounded_pair<Element>(e.upper, e.upper);
     // All is computed, and what has a place is stored: without branches the groups overlap.
     const int32_t own = lane % 4 * chunk;
@@ -83,32 +92,36 @@ struct chunk_writer {
       QUERN_UNROLL
       for (int i = 0; i < 2; ++i) {
         const bool exists = at[i] >= 0 && first + column < to.k;
-        four_words r = {}, y;
+        words r = {}, y;
         if (Residual && exists)
-          r = *reinterpret_cast<const four_words*>(static_cast<const Element*>(to.residual) + (from[i] + first + own) +
-                                                   g * group);
+          r = *reinterpret_cast<const words*>(static_cast<const Element*>(to.residual) + (from[i] + first + own) +
+                                              g * group);
+        const auto sum_of = [&](int v) { return static_cast<float>(sum(g * (chunk / 2) + v / 2, i, v % 2)); };
+        const auto finish = [&](int v, float residual) {
+          return finished_narrow<Residual>(e, k[v], sum_of(v), residual);
+        };
         QUERN_UNROLL
-        for (int v = 0; v < chunk; v += 2) {
-          const auto finish = [&](int two, float residual) {
-            return finished_narrow<Residual>(e, k[v + two], sum(g * (chunk / 2) + v / 2, i, two), residual);
-          };
-          if constexpr (halves && !Residual) {
-            const auto scaled = [&](int two) {
-              return vec::fma(vec::set1(sum(g * (chunk / 2) + v / 2, i, two)), vec::set1(k[v + two].factor),
-                              vec::set1(k[v + two].bias))
-                  .v;
+        for (int w = 0; w < chunk * bytes / 4; ++w) {
+          const int v = w * 4 / bytes;
+          if constexpr (bytes == 1) {
+            float four[4];
+            QUERN_UNROLL
+            for (int n = 0; n < 4; ++n)
+              four[n] = finish(v + n, value(Element{static_cast<decltype(Element::bits)>(r.v[w] >> 8 * n)}));
+            y.v[w] = rounded_four<Element>(four);
+          } else if constexpr (bytes == 2 && !Residual) {
+            const auto scaled = [&](int n) {
+              return vec::fma(vec::set1(sum_of(n)), vec::set1(k[n].factor), vec::set1(k[n].bias)).v;
             };
-            y.v[v / 2] = limited_pair<Element>(rounded_pair<Element>(scaled(0), scaled(1)), lower, upper);
-          } else if constexpr (halves) {
-            const Element low = {static_cast<uint16_t>(r.v[v / 2])};
-            const Element high = {static_cast<uint16_t>(r.v[v / 2] >> 16)};
-            y.v[v / 2] = rounded_pair<Element>(finish(0, value(low)), finish(1, value(high)));
+            y.v[w] = limited_pair<Element>(rounded_pair<Element>(scaled(v), scaled(v + 1)), lower, upper);
+          } else if constexpr (bytes == 2) {
+            const Element low = {static_cast<uint16_t>(r.v[w])}, high = {static_cast<uint16_t>(r.v[w] >> 16)};
+            y.v[w] = rounded_pair<Element>(finish(v, value(low)), finish(v + 1, value(high)));
           } else {
-            y.v[v] = bits_of(finish(0, float_of(r.v[v]))), y.v[v + 1] = bits_of(finish(1, float_of(r.v[v + 1])));
+            y.v[w] = bits_of(finish(v, float_of(r.v[w])));
           }
         }
-        if (exists)
-          *reinterpret_cast<four_words*>(static_cast<Element*>(to.dst) + (at[i] + first + own) + g * group) = y;
+        if (exists) *reinterpret_cast<words*>(static_cast<Element*>(to.dst) + (at[i] + first + own) + g * group) = y;
       }
     }
   }
@@ -120,7 +133,7 @@ struct chunk_writer {
     QUERN_UNROLL
     for (int j = 0; j < chunk / 2; ++j)
       *reinterpret_cast<two_floats*>(output().at(lane / 4, lane % 4 * chunk + 2 * j)) = {
-          {sum(g * (chunk / 2) + j, 0), sum(g * (chunk / 2) + j, 1)}};
+          {sum_bits(sum(g * (chunk / 2) + j, 0)), sum_bits(sum(g * (chunk / 2) + j, 1))}};
   }
   QUERN_INLINE void finish(int g) const { output().finish(0, first + g * group); }
 };

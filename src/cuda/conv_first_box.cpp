@@ -10,6 +10,8 @@
 //       64 pixels x a panel                                    sums in registers, then the epilogue
 #include <math.h>
 
+#include <numeric>
+
 #include "cuda/first_box.h"
 #include "cuda/first_drive.h"
 #include "problem.h"
@@ -25,19 +27,22 @@ struct box_panels {
   const geometry& g;
   const kernel& row;
   axis y = g.axis_of(1, 0), x = g.axis_of(2, 0);
-  bool halves = row.type != QUERN_F32;
-  int64_t of_unit = halves ? 2 : 1, words = halves ? 1 : 2;  // of a unit's weight: high and low of f32
+  int64_t element = type_bytes(row.type), of_unit = 4 / element, words = words_of_unit(row.type);
   int64_t line = g.filter[2] * g.c, pixel = x.in_step * g.c;
-  int64_t kinds = halves && pixel % 2 != 0 && g.out[2] > 1 ? 2 : 1;
-  int64_t begin = floor_to(x.in_begin * g.c, row.vector), before = x.in_begin * g.c - begin;  // elements
-  int64_t line_units = up(line + (kinds > 1 ? 1 : front(0)), of_unit);
-  int64_t least_steps = up(g.filter[1] * line_units, box_units),
-          most = halves ? box_f16_64::most_together : box_f32_64::most_together;
+  int64_t kinds = g.out[2] > 1 ? of_unit / std::gcd(of_unit, pixel) : 1;
+  int64_t begin = floor_to(x.in_begin * g.c, 16 / element), before = x.in_begin * g.c - begin;  // elements
+  int64_t line_units = up(line + most_front(), of_unit);
+  int64_t least_steps = up(g.filter[1] * line_units, box_units), most = box_together(row.type);
   int64_t rounds = up(least_steps, most), together = up(least_steps, rounds), steps = rounds * together;
   int64_t count = up(g.k, row.nr);
 
   static int64_t floor_to(int64_t x, int64_t step) { return x - ((x % step) + step) % step; }
   int64_t front(int64_t kind) const { return (before + kind * pixel) % of_unit; }
+  int64_t most_front() const {
+    int64_t widest = 0;
+    for (int64_t kind = 0; kind < kinds; ++kind) widest = std::max(widest, front(kind));
+    return widest;
+  }
   int64_t image_words() const { return steps * words * row.nr * box_units; }
   int64_t panel_bytes() const { return kinds * image_words() * 4; }
   int64_t bytes() const { return count * panel_bytes(); }
@@ -89,8 +94,7 @@ first_box boxes_of(const geometry& g, const kernel& row, const box_cut& cut) {
   a.channels_at = take(cut.panels * row.nr * 8);
   a.units_at = take(w.kinds * w.steps * box_units * int64_t(sizeof(box_unit)));
   a.eights_at = take(int64_t{a.strips} * 8 * int64_t(sizeof(box_eight)));
-  a.out_at =
-      take(groups * 4 * 4 * (w.halves ? box_f16_64::writer::warp_out::floats : box_f32_32::writer::warp_out::floats));
+  a.out_at = take(groups * 4 * 4 * chunk_floats(row.vector));
   a.stages_at = take(groups * box_stages * a.stage_bytes, 128);
   a.barriers_at = take(8 * (1 + groups * box_stages));
   a.bytes = int32_t(std::min(bytes, most_counted));
@@ -98,10 +102,10 @@ first_box boxes_of(const geometry& g, const kernel& row, const box_cut& cut) {
 }
 
 // Words and lines of a box.
-int64_t box_words(const first_box& a) { return a.pitch / 4; }
+int64_t box_width(const first_box& a) { return a.pitch / 4; }
 int64_t box_lines(const first_box& a) { return a.box_bytes / a.pitch; }
 bool fits(const first_box& a, const kernel& row) {
-  return a.bytes <= int32_t(row.shared_bytes) && box_words(a) <= most_box && box_lines(a) <= most_box;
+  return a.bytes <= int32_t(row.shared_bytes) && box_width(a) <= most_box && box_lines(a) <= most_box;
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
@@ -110,7 +114,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
   // Lines are of whole 16 bytes, and begin at them.
   if (g.c > 1 && g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
   if (g.in[2] > 1 && g.src[4] != g.c) return {QUERN_REASON_SHAPE, "src.stride[4]", g.src[4], g.c};
-  const int64_t aligned = row.vector;
+  const int64_t aligned = 16 / type_bytes(row.type);
   if (g.in[2] * g.c % aligned != 0)
     return {QUERN_REASON_SHAPE, "elements of a line modulo 16 bytes", g.in[2] * g.c % aligned, 0};
   const auto lies = [&](int64_t size, int64_t stride) {
@@ -120,8 +124,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (!lies(g.n, g.src[0])) return {QUERN_REASON_SHAPE, "src.stride[0] modulo 16 bytes", g.src[0] % aligned, 0};
   if (const refusal r = refuse_many(first_lines(g) * first_columns(g) * 4, "elements of an image")) return r;
   const first_box least = boxes_of(g, row, box_cut{1, 1, 1, 1});
-  if (box_words(least) > most_box)
-    return {QUERN_REASON_SHAPE, "words of a line under eight outputs", box_words(least), most_box};
+  if (box_width(least) > most_box)
+    return {QUERN_REASON_SHAPE, "words of a line under eight outputs", box_width(least), most_box};
   if (box_lines(least) > most_box) return {QUERN_REASON_SHAPE, "lines under a filter", box_lines(least), most_box};
   if (!fits(least, row))
     return {QUERN_REASON_SHAPE, "bytes of a panel's weights and a window", least.bytes, row.shared_bytes};
@@ -134,13 +138,13 @@ int64_t blocks_of(const first_box& a, const machine& m) {
 }
 
 double ns_of(const geometry& g, const first_box& a, const kernel& row, const machine& m) {
-  const bool halves = row.type != QUERN_F32;
+  const bool whole = row.type != QUERN_F32;
   const double groups = row.threads / 128, blocks = double(blocks_of(a, m)), n = row.nr;
   const double items = double(a.tiles) * a.parts, rounds = ceil(items / (blocks * groups));
   // Clocks of a strip and panel, which groups share a multiprocessor for; of an item (measured on an H200).
-  const double piece = halves ? 160 + 4.4 * n + a.steps * (15 + 0.5 * n) : 280 + 5.6 * n + a.steps * (35 + 1.45 * n);
+  const double piece = whole ? 160 + 4.4 * n + a.steps * (15 + 0.5 * n) : 280 + 5.6 * n + a.steps * (35 + 1.45 * n);
   const double pieces = double(a.strips) * a.kinds * a.of_part, active = std::min(groups, ceil(items / blocks));
-  const double around = halves ? 225 * active : 900;
+  const double around = whole ? 225 * active : 900;
   const double clocks = rounds * (pieces * active * piece + around) + a.weights_bytes / 64.0;  // L2 has weights
   const double bytes = tensor_bytes(g, row.type, row.type);
   const double memory = bytes / (double(m.gpu.bandwidth) * 0.85e-9), work = 1000 * clocks / m.gpu.clock_mhz;
@@ -183,15 +187,17 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const first_box a = boxes_of(g, row, b);
   const double pixels = double(a.tiles) * a.strips * a.kinds * 64;
   const double products = pixels * double(a.all_panels * row.nr) * double(a.steps * box_units);
-  return {ns_of(g, a, row, m), 2 * products * (row.type == QUERN_F32 ? 1 : 2)};
+  return {ns_of(g, a, row, m), 2 * products * (4 / double(type_bytes(row.type)))};
 }
 
-// As conv_first_layer's.
+// As conv_first_layer's; of e4m3 as conv_tma's.
 double error_bound(const full_problem& p) {
   const geometry& g = geometry_of(p);
-  const bool halves = p.src.type != QUERN_F32;
-  const double steps = double(g.filter[1]) * (double(g.filter[2]) * double(g.c) + 2) / (halves ? 16 : 8) + 4;
-  const double n = (halves ? 2 * steps + 4 : 3 * 4 + 12 * 2 + steps / 3 + 2) * 0x1p-24;
+  const bool parts = p.src.type == QUERN_F32;
+  const double of_step = 32 / double(type_bytes(p.src.type));
+  const double steps = double(g.filter[1]) * (double(g.filter[2]) * double(g.c) + 6) / of_step + 4;
+  if (p.src.type == QUERN_E4M3) return 4 * 33 * 0x1p-13 + (steps + 1) * 0x1p-24;
+  const double n = (parts ? 3 * 4 + 12 * 2 + steps / 3 + 2 : 2 * steps + 4) * 0x1p-24;
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
@@ -199,7 +205,11 @@ void put(uint32_t* to, int64_t low, int64_t, float x) {
   const tf32_pair two = split_tf32(x);
   to[0] = bits_of(two.high), to[low] = bits_of(to_tf32(two.low));
 }
-void put(uint32_t* to, int64_t, int64_t e, uint16_t x) { memcpy(reinterpret_cast<char*>(to) + e % 2 * 2, &x, 2); }
+template <class T>
+void put(uint32_t* to, int64_t, int64_t e, T x) {
+  constexpr int64_t bytes = sizeof x;
+  memcpy(reinterpret_cast<char*>(to) + e % (4 / bytes) * bytes, &x, bytes);
+}
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
@@ -222,8 +232,11 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
                    }
                  });
   };
-  if (j.row.type == QUERN_F32) return as(float{});
-  as(uint16_t{});
+  switch (type_bytes(j.row.type)) {
+    case 4: return as(float{});
+    case 2: return as(uint16_t{});
+    default: return as(uint8_t{});
+  }
 }
 
 quern_status map_lines(const launching& l, const geometry& g, quern_type type, first_box& a) {
@@ -231,7 +244,7 @@ quern_status map_lines(const launching& l, const geometry& g, quern_type type, f
   const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? apart * element : line); };
   const uint64_t size[] = {uint64_t(line / 4), uint64_t(g.in[1]), uint64_t(g.n)};
   const uint64_t stride[] = {bytes(g.in[1], g.src[3]), bytes(g.n, g.src[0])};
-  const uint32_t box[] = {uint32_t(box_words(a)), uint32_t(box_lines(a)), 1};
+  const uint32_t box[] = {uint32_t(box_width(a)), uint32_t(box_lines(a)), 1};
   return encode_tiled(l, &a.src, {cuda_map_f32, cuda_map_swizzle_none, 3, l.args.src, size, stride, box});
 }
 
@@ -239,7 +252,7 @@ quern_status launch(const job& j, const launching& l) {
   const geometry& g = geometry_of(j.problem);
   first_box a = boxes_of(g, j.row, j.blocks);
   a.weights = l.packed, a.ahead = l.loaded.ahead;
-  a.out = output_of(j, g, phase_of(g, 0), l.args, j.row.vector);
+  a.out = output_of(j, g, phase_of(g, 0), l.args, std::min<int64_t>(j.row.vector, 16 / type_bytes(j.problem.dst.type)));
   if (a.out.even && a.out.dst_stride[4] < most_counted) a.apart = int32_t(a.out.dst_stride[4]);
   if (const quern_status s = map_lines(l, g, j.row.type, a)) return s;
   return launch_kernel(l, j.row, uint32_t(j.blocks.word[4] * a.chunks), &a);

@@ -7,8 +7,8 @@
 //
 // The engine sees words of 32 bits, lines and images: a box is what is under a tile of outputs, and has zeros where
 // padding is.  It begins at a multiple of 16 bytes, some elements before the first window.  Pixels come in eights of a
-// line, any eight of which are the rows of an instruction; where windows are an odd number of 16-bit elements apart,
-// every other pixel has weights that are one element further on, and eights are of pixels of the same kind.
+// line, any eight of which are the rows of an instruction; where windows are no whole words apart, every other pixel,
+// or each of four, has weights that are some elements further on, and eights are of pixels of the same kind.
 //
 // Each group of four warps has tiles, and stages for their boxes, of its own: groups never wait for each other, and
 // what one multiplies hides what others load and write.
@@ -24,11 +24,11 @@ namespace {
 // By value in the kernel's parameters.  Places in shared memory and distances there are bytes.
 struct first_box {
   tensor_map src;                            // words of a line, lines, images
-  int32_t taps_h, tap_step, line, front[2];  // lines of the filter; elements of one; what is before them in their words
+  int32_t taps_h, tap_step, line, front[4];  // lines of the filter; elements of one; what is before them in their words
   int32_t line_units, steps,
       together;  // units of a line; steps of eight units, a multiple of those multiplied together
   // A tile: `high` lines of `eights`, strips of eight eights; kinds of pixels; the first ones' places in the box.
-  int32_t high, eights, strips, kinds, kind_at[2];
+  int32_t high, eights, strips, kinds, kind_at[4];
   int32_t step_h, pixel, pitch, box_bytes, stage_bytes, box_x, tile_x, box_y, tile_y;  // x: words
   int32_t tiles_h, tiles_w, tiles;
   int32_t all_panels, panels, chunks, parts, of_part;  // of output channels: a block's; a tile's items have parts of it
@@ -39,11 +39,15 @@ struct first_box {
   gpu_output out;
 };
 
-// Where a unit lies, below 2^16, as a block has several stages; the highest bits of the upper bytes: whether its halves
-// count.
+// Where a unit lies, below 2^16, as a block has several stages; in the upper half for each byte its number, or that of
+// a zero behind them where it does not count.
 using box_unit = uint32_t;
-constexpr box_unit unit_at(int32_t at, bool low, bool high) {
-  return uint32_t(at) | uint32_t{low} << 23 | uint32_t{high} << 31;
+template <class Counts>
+QUERN_INLINE box_unit unit_at(int32_t at, Counts counts) {
+  uint32_t bytes = 0;
+  QUERN_UNROLL
+  for (int i = 0; i < 4; ++i) bytes |= (counts(i) ? uint32_t(i) : 4u) << 4 * i;
+  return uint32_t(at) | bytes << 16;
 }
 // Volatile: taken apart anew each time, they have a register and not two.
 QUERN_INLINE int32_t at_of(box_unit u) {
@@ -54,12 +58,22 @@ QUERN_INLINE int32_t at_of(box_unit u) {
   return int32_t(u & 0xffff);
 #endif
 }
-QUERN_INLINE uint32_t mask_of(box_unit u) {
+QUERN_INLINE uint32_t bytes_of(box_unit u) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("prmt.b32 %0, %0, 0, 0xbbaa;" : "+r"(u));  // bytes of nothing but a sign
+  asm volatile("shr.u32 %0, %0, 16;" : "+r"(u));
   return u;
 #else
-  return (u >> 23 & 1) * 0xffff + (u >> 31) * 0xffff0000;
+  return u >> 16;
+#endif
+}
+// What counts of a word.
+QUERN_INLINE uint32_t counted(uint32_t word, uint32_t bytes) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, bytes);
+#else
+  uint32_t x = 0;
+  for (int i = 0; i < 4; ++i) x |= (bytes >> 4 * i & 4 ? 0 : word >> 8 * i & 0xff) << 8 * i;
+  return x;
 #endif
 }
 struct alignas(16) box_eight {
@@ -73,14 +87,24 @@ constexpr int64_t box_word(int64_t column, int64_t unit) {
   return column * 8 + (unit / 4 ^ column / 4 % 2) * 4 + unit % 4;
 }
 
+// Words of the weights of a unit: of f32 high and low.
+constexpr int words_of_unit(quern_type type) { return type == QUERN_F32 ? 2 : 1; }
+// Sums of f32 and of e4m3 are those of some steps, summed from zero, added up in f32 (tf32.h, tma_half.h).
+constexpr bool box_in_parts(quern_type type) { return type == QUERN_F32 || type == QUERN_E4M3; }
+// Steps that are multiplied together, whose pixels are in registers.
+constexpr int box_together(quern_type type) { return box_in_parts(type) ? 4 : 5; }
+
 template <class Element, int Groups, int Columns>
 struct box_tile {
   using element = Element;
-  static constexpr bool halves = sizeof(Element) == 2;
+  using number = sum_type<Element>;
+  static constexpr quern_type type = type_of<Element>;
+  static constexpr bool in_parts = box_in_parts(type);
+  static constexpr bool masked = type != QUERN_F32 && type != QUERN_S8;  // units hold what may be NaN beside windows
   static constexpr int groups = Groups, threads = 128 * Groups, columns = Columns;
-  static constexpr int most_together = halves ? 5 : 4;  // steps whose pixels are in registers
-  static constexpr int of_unit = 4 / int(sizeof(Element)), chunk = 16 / int(sizeof(Element));
-  static constexpr int sums = Columns / 2, step_bytes = Columns * 32 * (halves ? 1 : 2);
+  static constexpr int most_together = box_together(type);
+  static constexpr int of_unit = 4 / int(sizeof(Element)), chunk = chunk_of_columns(Columns, int(sizeof(Element)));
+  static constexpr int words = words_of_unit(type), sums = Columns / 2, step_bytes = Columns * 32 * words;
   static constexpr int shared_bytes = 232448;
   using writer = chunk_writer<Element, Columns>;
 
@@ -109,10 +133,12 @@ struct box_tile {
       const int32_t kind = i / (a.steps * box_units), unit = i - kind * a.steps * box_units;
       const int32_t r = unit / a.line_units, j = unit - r * a.line_units, e = j * of_unit - a.front[kind];
       // What is beside a window never meets even a weight of zero.
-      const auto counts = [&](int32_t at) { return at >= 0 && at < a.line; };
+      const auto counts = [&](int32_t byte) {
+        const int32_t at = e + byte / int32_t(sizeof(Element));
+        return r < a.taps_h && at >= 0 && at < a.line;
+      };
       // As lanes load them: units lane % 4 and that + 4 of a step lie side by side.
-      units()[i / 8 * 8 + i % 4 * 2 + i / 4 % 2] =
-          r < a.taps_h ? unit_at(r * a.tap_step * a.pitch + 4 * j, counts(e), counts(e + 1)) : unit_at(0, false, false);
+      units()[i / 8 * 8 + i % 4 * 2 + i / 4 % 2] = unit_at(r < a.taps_h ? r * a.tap_step * a.pitch + 4 * j : 0, counts);
     }
     for (int32_t i = thread; i < 8 * a.strips; i += threads) {
       const int32_t row = i / a.eights, column = (i - row * a.eights) * 8 * a.kinds;
@@ -171,9 +197,12 @@ struct box_tile {
     QUERN_UNROLL
     for (int k = 0; k < 2; ++k) {
       const int32_t at = at_of(u[k]);
-      const uint32_t mask = halves ? mask_of(u[k]) : ~0u;
+      const uint32_t bytes = masked ? bytes_of(u[k]) : 0;
       QUERN_UNROLL
-      for (int i = 0; i < 2; ++i) x[2 * k + i] = *reinterpret_cast<const uint32_t*>(shared + (place[i] + at)) & mask;
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = *reinterpret_cast<const uint32_t*>(shared + (place[i] + at));
+        x[2 * k + i] = masked ? counted(word, bytes) : word;
+      }
     }
   }
   QUERN_INLINE int32_t weights_at(int32_t kind, int32_t step) const {
@@ -184,7 +213,7 @@ struct box_tile {
 
   // Residuals, which first layers hardly ever have, are for the other way out: registers are few.
   QUERN_INLINE bool whole_chunks() const {
-    return a.out.vector && a.apart && only_clamps(a.out.epilogue) && !a.out.residual;
+    return a.out.type == type && a.out.vector && a.apart && only_clamps(a.out.epilogue) && !a.out.residual;
   }
   // Whether a pixel of eight i is an output, the next one of its kind at a time.
   QUERN_INLINE bool exists(const tile_place& t, const box_eight& of, int32_t pixel) const {
@@ -198,7 +227,7 @@ struct box_tile {
             (first + panel) * Columns, lane(),
             reinterpret_cast<float*>(shared + a.out_at) + (thread >> 5) * writer::warp_out::floats};
   }
-  QUERN_INLINE void write_chunks(const int32_t (&pixel)[2], const float (&sum)[sums]) const {
+  QUERN_INLINE void write_chunks(const int32_t (&pixel)[2], const number (&sum)[sums]) const {
     const int64_t to[2] = {int64_t{pixel[0]} * a.apart, int64_t{pixel[1]} * a.apart};
     const auto of = [&](int j, int i, int e) { return sum[4 * j + 2 * i + e]; };
     if (a.out.epilogue.scale) return out().template write<false, true>(to, to, of);
@@ -216,6 +245,10 @@ using box_f16_64 = box_tile<f16, 4, 64>;
 using box_f16_32 = box_tile<f16, 4, 32>;
 using box_bf16_64 = box_tile<bf16, 4, 64>;
 using box_bf16_32 = box_tile<bf16, 4, 32>;
+using box_s8_64 = box_tile<s8, 4, 64>;
+using box_s8_32 = box_tile<s8, 4, 32>;
+using box_e4m3_64 = box_tile<e4m3, 4, 64>;
+using box_e4m3_32 = box_tile<e4m3, 4, 32>;
 using box_f32_64 = box_tile<float, 3, 64>;
 using box_f32_32 = box_tile<float, 3, 32>;
 

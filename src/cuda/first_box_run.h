@@ -12,11 +12,11 @@ namespace {
 // Products of so many steps from pixels in registers, to be waited for; weights of a step, and of f32 their low parts
 // behind the high ones, lie in a row.
 template <class Tile, int Steps>
-__device__ __forceinline__ void multiply_steps(float (&d)[Tile::sums], const uint32_t (&x)[Steps][4], uint64_t weights,
-                                               bool add) {
+__device__ __forceinline__ void multiply_steps(typename Tile::number (&d)[Tile::sums], const uint32_t (&x)[Steps][4],
+                                               uint64_t weights, bool add) {
   using instruction = matrix_by_registers<typename Tile::element, Tile::columns>;
   constexpr int apart = Tile::step_bytes / 16;
-  if constexpr (Tile::halves) {
+  if constexpr (Tile::words == 1) {
     keep(d);
     matrix_begin();
 #pragma unroll
@@ -76,8 +76,8 @@ __device__ __forceinline__ void multiply_tile(Tile& t, uint32_t base, const type
     while (t.strip < a.strips) {
 #pragma unroll 1
       for (t.panel = first; t.panel <= last; ++t.panel) {
-        float sum[Tile::sums];
-        const auto multiply = [&](float(&d)[Tile::sums], int32_t step, int round, bool add) {
+        typename Tile::number sum[Tile::sums];
+        const auto multiply = [&](typename Tile::number(&d)[Tile::sums], int32_t step, int round, bool add) {
           if constexpr (Rounds != 1) load_pixels(round);
           multiply_steps<Tile, Steps>(d, x, narrow_matrix_in_shared(base + t.weights_at(kind, step)), add);
           if constexpr (Rounds == 0) load_units(step + Steps < a.steps ? step + Steps : 0);
@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_tile(Tile& t, uint32_t base, const type
           keep(d);
         };
         const auto multiply_more = [&](int32_t step, int round) {
-          if constexpr (Tile::halves) {
+          if constexpr (!Tile::in_parts) {
             multiply(sum, step, round, true);
           } else {
             float part[Tile::sums];

@@ -184,38 +184,40 @@ __device__ __forceinline__ uint64_t further(uint64_t matrix, uint32_t by) {
   "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110," \
   "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
-// d[64 x N] += a[64 x K] * b[N x K], or = where not `add`: a has four registers of a thread, K = 8 of TF32 or 16 of 16
-// bits, b lies in shared memory.
+// d[64 x N] += a[64 x K] * b[N x K], or = where not `add`: a has four registers of a thread, K = 8 of TF32, 16 of 16
+// bits or 32 of 8, b lies in shared memory.
 template <class Element, int N>
 struct matrix_by_registers;
 __device__ __forceinline__ uint32_t in_register(uint32_t x) { return x; }
 __device__ __forceinline__ uint32_t in_register(float x) { return __float_as_uint(x); }
-#define QUERN_MATRIX_BY_REGISTERS(type, n, shape, sums, operands, outputs, a_at, b_at, add_at, turned)               \
+#define QUERN_MATRIX_BY_REGISTERS(type, number, n, shape, sums, operands, outputs, a_at, b_at, add_at, rest)         \
   template <>                                                                                                        \
   struct matrix_by_registers<type, n> {                                                                              \
     template <class Register>                                                                                        \
-    __device__ __forceinline__ static void run(float (&d)[sums], const Register (&a)[4], uint64_t b, bool add) {     \
+    __device__ __forceinline__ static void run(number (&d)[sums], const Register (&a)[4], uint64_t b, bool add) {    \
       asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n shape     \
-                   " {" operands "}, {" a_at "}, " b_at ", p, 1, 1" turned ";\n}\n"                                  \
+                   " {" operands "}, {" a_at "}, " b_at ", p" rest ";\n}\n"                                          \
                    : outputs                                                                                         \
                    : "r"(in_register(a[0])), "r"(in_register(a[1])), "r"(in_register(a[2])), "r"(in_register(a[3])), \
                      "l"(b), "r"(int{add}));                                                                         \
     }                                                                                                                \
   };
-#define QUERN_MATRICES_BY_REGISTERS(type, shape, turned)                                                             \
-  QUERN_MATRIX_BY_REGISTERS(type, 32, shape, 16, QUERN_OPERANDS_0A, QUERN_D16("+f", d, 0), "%16,%17,%18,%19", "%20", \
-                            "%21", turned)                                                                           \
-  QUERN_MATRIX_BY_REGISTERS(type, 64, shape, 32, QUERN_OPERANDS_0, QUERN_D32("+f", d, 0), "%32,%33,%34,%35", "%36",  \
-                            "%37", turned)
-QUERN_MATRICES_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 0")
-QUERN_MATRICES_BY_REGISTERS(bf16, "k16.f32.bf16.bf16", ", 0")
-QUERN_MATRICES_BY_REGISTERS(float, "k8.f32.tf32.tf32", "")
+#define QUERN_MATRICES_BY_REGISTERS(type, number, r, shape, rest)                                                  \
+  QUERN_MATRIX_BY_REGISTERS(type, number, 32, shape, 16, QUERN_OPERANDS_0A, QUERN_D16(r, d, 0), "%16,%17,%18,%19", \
+                            "%20", "%21", rest)                                                                    \
+  QUERN_MATRIX_BY_REGISTERS(type, number, 64, shape, 32, QUERN_OPERANDS_0, QUERN_D32(r, d, 0), "%32,%33,%34,%35",  \
+                            "%36", "%37", rest)
+QUERN_MATRICES_BY_REGISTERS(f16, float, "+f", "k16.f32.f16.f16", ", 1, 1, 0")
+QUERN_MATRICES_BY_REGISTERS(bf16, float, "+f", "k16.f32.bf16.bf16", ", 1, 1, 0")
+QUERN_MATRICES_BY_REGISTERS(float, float, "+f", "k8.f32.tf32.tf32", ", 1, 1")
+QUERN_MATRICES_BY_REGISTERS(s8, int32_t, "+r", "k32.s32.s8.s8", "")
+QUERN_MATRICES_BY_REGISTERS(e4m3, float, "+f", "k32.f32.e4m3.e4m3", ", 1, 1")
 // Of 128 columns.
-#define QUERN_WIDE_MATRIX_BY_REGISTERS(type, shape, turned)                                                      \
-  QUERN_MATRIX_BY_REGISTERS(type, 128, shape, 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, QUERN_D64("+f", d, 0), \
-                            "%64,%65,%66,%67", "%68", "%69", turned)
-QUERN_WIDE_MATRIX_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 0")
-QUERN_WIDE_MATRIX_BY_REGISTERS(float, "k8.f32.tf32.tf32", "")
+#define QUERN_WIDE_MATRIX_BY_REGISTERS(type, shape, rest)                                        \
+  QUERN_MATRIX_BY_REGISTERS(type, float, 128, shape, 64, QUERN_OPERANDS_0 "," QUERN_OPERANDS_32, \
+                            QUERN_D64("+f", d, 0), "%64,%65,%66,%67", "%68", "%69", rest)
+QUERN_WIDE_MATRIX_BY_REGISTERS(f16, "k16.f32.f16.f16", ", 1, 1, 0")
+QUERN_WIDE_MATRIX_BY_REGISTERS(float, "k8.f32.tf32.tf32", ", 1, 1")
 
 // d[64 x n] += a[64 x 32 bytes] * b[n x 32 bytes], or = where not `add`, of elements of 16 or 8 bits in shared memory.
 template <class Element, int N>
