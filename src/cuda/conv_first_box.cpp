@@ -79,8 +79,10 @@ first_box boxes_of(const geometry& g, const kernel& row, const box_cut& cut) {
   a.box_x = int32_t(w.begin * element / 4), a.tile_x = int32_t(wide * a.pixel / 4);
   a.box_y = int32_t(w.y.in_begin), a.tile_y = int32_t(cut.high * w.y.in_step);
   a.tiles_h = int32_t(up(w.y.out_count, cut.high)), a.tiles_w = int32_t(up(w.x.out_count, wide));
-  a.tiles = int32_t(g.n) * a.tiles_h * a.tiles_w;
+  a.tiles = int32_t(g.n) * a.tiles_h * a.tiles_w, a.wide = int32_t(wide);
   a.all_panels = int32_t(w.count), a.panels = int32_t(cut.panels), a.chunks = int32_t(up(w.count, cut.panels));
+  const auto inverse = [](int32_t count) { return UINT32_MAX / uint32_t(count); };
+  a.inverse_h = inverse(a.tiles_h), a.inverse_w = inverse(a.tiles_w), a.inverse_parts = inverse(int32_t(cut.parts));
   a.parts = int32_t(cut.parts), a.of_part = int32_t(up(cut.panels, cut.parts));
   int64_t bytes = 1024;  // aligned to as much by the kernel
   const auto take = [&](int64_t count, int64_t align = 16) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "cuda/chunks.h"
+#include "cuda/dims.h"
 #include "cuda/tf32.h"
 #include "cuda/tma.h"
 
@@ -27,10 +28,12 @@ struct first_box {
   int32_t taps_h, tap_step, line, front[4];  // lines of the filter; elements of one; what is before them in their words
   int32_t line_units, steps,
       together;  // units of a line; steps of eight units, a multiple of those multiplied together
-  // A tile: `high` lines of `eights`, strips of eight eights; kinds of pixels; the first ones' places in the box.
-  int32_t high, eights, strips, kinds, kind_at[4];
+  // A tile: `high` lines of `eights`, strips of eight eights; kinds of pixels; the first ones' places in the box;
+  // pixels of a line.
+  int32_t high, eights, strips, kinds, kind_at[4], wide;
   int32_t step_h, pixel, pitch, box_bytes, stage_bytes, box_x, tile_x, box_y, tile_y;  // x: words
   int32_t tiles_h, tiles_w, tiles;
+  uint32_t inverse_h, inverse_w, inverse_parts;        // of tiles and parts, as dims has them
   int32_t all_panels, panels, chunks, parts, of_part;  // of output channels: a block's; a tile's items have parts of it
   int32_t apart;  // of pixels of dst, elements; 0: they lie otherwise, or too far apart
   int32_t weights_bytes, channels_at, units_at, eights_at, out_at, stages_at, barriers_at, bytes;
@@ -39,46 +42,49 @@ struct first_box {
   gpu_output out;
 };
 
-// Where a unit lies, below 2^16, as a block has several stages; in the upper half for each byte its number, or that of
-// a zero behind them where it does not count.
+// Where a unit lies, below 2^16, as a block has several stages, in the upper half; in the lower one for each byte its
+// number, or that of a zero behind them where it does not count: what an instruction that selects bytes looks at.
 using box_unit = uint32_t;
 template <class Counts>
 QUERN_INLINE box_unit unit_at(int32_t at, Counts counts) {
   uint32_t bytes = 0;
   QUERN_UNROLL
   for (int i = 0; i < 4; ++i) bytes |= (counts(i) ? uint32_t(i) : 4u) << 4 * i;
-  return uint32_t(at) | bytes << 16;
+  return uint32_t(at) << 16 | bytes;
 }
-// Volatile: taken apart anew each time, they have a register and not two.
+// Volatile: taken anew each time, a unit has a register and not two.
 QUERN_INLINE int32_t at_of(box_unit u) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("and.b32 %0, %0, 0xffff;" : "+r"(u));
+  asm volatile("shr.u32 %0, %0, 16;" : "+r"(u));
   return int32_t(u);
 #else
-  return int32_t(u & 0xffff);
-#endif
-}
-QUERN_INLINE uint32_t bytes_of(box_unit u) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("shr.u32 %0, %0, 16;" : "+r"(u));
-  return u;
-#else
-  return u >> 16;
+  return int32_t(u >> 16);
 #endif
 }
 // What counts of a word.
-QUERN_INLINE uint32_t counted(uint32_t word, uint32_t bytes) {
+QUERN_INLINE uint32_t counted(uint32_t word, box_unit u) {
 #if defined(__CUDA_ARCH__)
-  return __byte_perm(word, 0, bytes);
+  asm("prmt.b32 %0, %0, 0, %1;" : "+r"(word) : "r"(u));
+  return word;
 #else
   uint32_t x = 0;
-  for (int i = 0; i < 4; ++i) x |= (bytes >> 4 * i & 4 ? 0 : word >> 8 * i & 0xff) << 8 * i;
+  for (int i = 0; i < 4; ++i) x |= (u >> 4 * i & 4 ? 0 : word >> 8 * i & 0xff) << 8 * i;
   return x;
 #endif
 }
+// An eight of pixels.
 struct alignas(16) box_eight {
   int32_t at, row, column, pixel;  // of the tile, by lines of dst; a row that no tile has: none
 };
+
+// What all lanes of a warp have, for the compiler to know.
+QUERN_INLINE int32_t of_warp(int32_t x) {
+#if defined(__CUDA_ARCH__)
+  return __shfl_sync(~0u, x, 0);
+#else
+  return x;
+#endif
+}
 
 constexpr int box_units = 8, box_stages = 2;  // of a step; of a group
 
@@ -110,21 +116,25 @@ struct box_tile {
 
   const first_box& a;
   char* shared;
-  int32_t thread, first, panels;  // the block's panels
+  int32_t thread, group, first, panels;  // the block's panels
   int32_t panel = 0, strip = 0;
   int32_t place[2] = {};   // where windows of pixels lane / 4 of both eights of a warp begin
   int32_t output[2] = {};  // and which pixels of dst they are; below zero: none
 
   QUERN_INLINE box_tile(const first_box& box, char* memory, int32_t block, int32_t index)
-      : a(box), shared(memory), thread(index), first(block % a.chunks * a.panels), panels(a.all_panels - first) {
+      : a(box),
+        shared(memory),
+        thread(index),
+        group(of_warp(index >> 7)),
+        first(block % a.chunks * a.panels),
+        panels(a.all_panels - first) {
     if (panels > a.panels) panels = a.panels;
   }
 
   QUERN_INLINE int32_t lane() const { return thread & 31; }
-  QUERN_INLINE int32_t group() const { return thread >> 7; }
   QUERN_INLINE box_unit* units() const { return reinterpret_cast<box_unit*>(shared + a.units_at); }
   QUERN_INLINE box_eight* eights() const { return reinterpret_cast<box_eight*>(shared + a.eights_at); }
-  QUERN_INLINE int32_t stage(int32_t slot) const { return a.stages_at + (group() * box_stages + slot) * a.stage_bytes; }
+  QUERN_INLINE int32_t stage(int32_t slot) const { return a.stages_at + (group * box_stages + slot) * a.stage_bytes; }
 
   // ---- What a block needs once
 
@@ -161,18 +171,18 @@ struct box_tile {
 
   QUERN_INLINE int32_t items() const { return a.tiles * a.parts; }
   struct tile_place {
-    int32_t n, y, x, part;  // of its first output
+    int32_t n, row, column, part;  // of the image, its tiles, and the block's panels
   };
   QUERN_INLINE tile_place place_of(int32_t item) const {
-    const int32_t tile = item / a.parts, row = tile / a.tiles_w, n = row / a.tiles_h;
-    return {n, (row - n * a.tiles_h) * a.high, (tile - row * a.tiles_w) * a.eights * 8 * a.kinds,
-            item - tile * a.parts};
+    const int32_t tile = dims::quotient(item, a.parts, a.inverse_parts);
+    const int32_t row = dims::quotient(tile, a.tiles_w, a.inverse_w), n = dims::quotient(row, a.tiles_h, a.inverse_h);
+    return {n, row - n * a.tiles_h, tile - row * a.tiles_w, item - tile * a.parts};
   }
   // request(words, lines, images): where its box begins.
   template <class Request>
   QUERN_INLINE void request(int32_t item, Request ask) const {
-    const int32_t tile = item / a.parts, row = tile / a.tiles_w, n = row / a.tiles_h;
-    ask(a.box_x + (tile - row * a.tiles_w) * a.tile_x, a.box_y + (row - n * a.tiles_h) * a.tile_y, n);
+    const tile_place t = place_of(item);
+    ask(a.box_x + t.column * a.tile_x, a.box_y + t.row * a.tile_y, t.n);
   }
 
   // ---- Products: eights 2 warp and 2 warp + 1 of a strip are rows 16 warp and behind of the group's 64
@@ -197,11 +207,10 @@ struct box_tile {
     QUERN_UNROLL
     for (int k = 0; k < 2; ++k) {
       const int32_t at = at_of(u[k]);
-      const uint32_t bytes = masked ? bytes_of(u[k]) : 0;
       QUERN_UNROLL
       for (int i = 0; i < 2; ++i) {
         const uint32_t word = *reinterpret_cast<const uint32_t*>(shared + (place[i] + at));
-        x[2 * k + i] = masked ? counted(word, bytes) : word;
+        x[2 * k + i] = masked ? counted(word, u[k]) : word;
       }
     }
   }
@@ -217,10 +226,10 @@ struct box_tile {
   }
   // Whether a pixel of eight i is an output, the next one of its kind at a time.
   QUERN_INLINE bool exists(const tile_place& t, const box_eight& of, int32_t pixel) const {
-    return of.row < a.out.size[1] - t.y && of.column + pixel < a.out.size[2] - t.x;
+    return of.row < a.out.size[1] - t.row * a.high && of.column + pixel < a.out.size[2] - t.column * a.wide;
   }
   QUERN_INLINE int32_t first_output(const tile_place& t) const {
-    return (t.n * a.out.size[1] + t.y) * a.out.size[2] + t.x;
+    return (t.n * a.out.size[1] + t.row * a.high) * a.out.size[2] + t.column * a.wide;
   }
   QUERN_INLINE writer out() const {
     return {a.out, reinterpret_cast<const float*>(shared + a.channels_at) + 2 * panel * Columns,

@@ -141,7 +141,7 @@ __device__ __forceinline__ void run(const first_box& a) {
   char* const shared = memory + (-shared_address(memory) & 1023);
   const uint32_t base = shared_address(shared), held = base + a.barriers_at;
   Tile t(a, shared, blockIdx.x, threadIdx.x);
-  const uint32_t full = held + 8 + t.group() * (8 * box_stages);
+  const uint32_t full = held + 8 + t.group * (8 * box_stages);
   const bool speaks = threadIdx.x % 128 == 0;
   const auto request_weights = [&] {
     const int32_t of_panel = a.weights_bytes / a.panels, bytes = t.panels * of_panel;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void run(const first_box& a) {
   wait_for_previous();
 
   const int32_t apart = gridDim.x / a.chunks * Tile::groups, items = t.items();
-  const int32_t first = t.group() * (gridDim.x / a.chunks) + blockIdx.x / a.chunks;
+  const int32_t first = t.group * (gridDim.x / a.chunks) + blockIdx.x / a.chunks;
   const auto request = [&](int32_t item, int32_t slot) {
     if (!speaks || item >= items) return;
     arrive_expecting(full + 8 * slot, a.box_bytes);
@@ -181,7 +181,7 @@ __device__ __forceinline__ void run(const first_box& a) {
       wait(full + 8 * slot, turn);
       multiply_tile<steps(), rounds(), whole()>(t, base, t.place_of(item), slot);
       // All of the group are done with the stage.
-      asm volatile("bar.sync %0, 128;" ::"r"(1 + t.group()) : "memory");
+      asm volatile("bar.sync %0, 128;" ::"r"(1 + t.group) : "memory");
       request(item + box_stages * apart, slot);
       if (++slot == box_stages) slot = 0, turn ^= 1;
     }
