@@ -175,30 +175,42 @@ QUERN_INLINE auto with_output(quern_type type, F f) {
   return f(T{});
 }
 
-// Two neighbours as one word, the first one low.
-template <class T>
+QUERN_INLINE float floored(float x) { return x < 0 ? 0 : x; }
+
+// Two neighbours as one word, the first one low.  Floor: at zero, which costs nothing.
+template <class T, bool Floor = false>
 QUERN_INLINE uint32_t rounded_pair(float first, float second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   uint32_t pair;
-  if constexpr (type_of<T> == QUERN_F16) {
+  if constexpr (type_of<T> == QUERN_F16 && Floor) {
+    asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  } else if constexpr (type_of<T> == QUERN_F16) {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  } else if constexpr (Floor) {
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   } else {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
   }
   return pair;
 #else
+  if (Floor) first = floored(first), second = floored(second);
   return rounded<T>(first).bits | uint32_t{rounded<T>(second).bits} << 16;
 #endif
 }
 
-// Four of 8 bits, the first one lowest.
-template <class T>
+// Four of 8 bits, the first one lowest.  Floor: as above, of e4m3.
+template <class T, bool Floor = false>
 QUERN_INLINE uint32_t rounded_four(const float (&x)[4]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   if constexpr (type_of<T> == QUERN_E4M3) {
     uint16_t low, high;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    if (Floor) {
+      asm("cvt.rn.satfinite.relu.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+      asm("cvt.rn.satfinite.relu.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    } else {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    }
     return low | uint32_t{high} << 16;
   } else {
     int32_t whole[4];
@@ -212,8 +224,27 @@ QUERN_INLINE uint32_t rounded_four(const float (&x)[4]) {
 #else
   uint32_t y = 0;
   QUERN_UNROLL
-  for (int i = 0; i < 4; ++i) y |= uint32_t{static_cast<uint8_t>(rounded<T>(x[i]).bits)} << 8 * i;
+  for (int i = 0; i < 4; ++i) {
+    const float own = Floor ? floored(x[i]) : x[i];
+    y |= uint32_t{static_cast<uint8_t>(rounded<T>(own).bits)} << 8 * i;
+  }
   return y;
+#endif
+}
+// Four of s8 that are so many 128ths of it, from 0 to 1: a float of that size ends in the whole number that it is
+// rounded to.  Conversions to integers are of the slowest kind.
+QUERN_INLINE uint32_t rounded_parts(const float (&x)[4]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  constexpr float large = 0x1.8p23f;
+  uint32_t whole[4], y;
+  QUERN_UNROLL
+  for (int i = 0; i < 4; ++i) whole[i] = bits_of(fmaf(x[i], 128, large)) - bits_of(large);
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(y) : "r"(whole[3]), "r"(whole[2]));
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %0;" : "+r"(y) : "r"(whole[1]), "r"(whole[0]));
+  return y;
+#else
+  const float all[] = {128 * x[0], 128 * x[1], 128 * x[2], 128 * x[3]};
+  return rounded_four<s8>(all);
 #endif
 }
 

@@ -248,7 +248,9 @@ void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& th
       for (int j = 0; j < rows; j += 16) {
         sum_type<T> sum[8];
         for (int k = 0; k < 8; ++k) sum[k] = sum_at(t, (first + j) / 2 + k);
-        const channel_f32 of[] = {t.of(0), t.of(1)};
+        const bool easily = ends_easily(a.out.epilogue);
+        const auto channel = [&](int i) { return easily ? easy_channel<T>(t.of(i)) : t.of(i); };
+        const channel_f32 of[] = {channel(0), channel(1)};
         for (int k = 0; k < Tile::words; ++k) {
           // Element e of the word: pixel and channel.
           T y[4 / sizeof(T)];
@@ -261,8 +263,9 @@ void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& th
           };
           uint32_t word = 0;
           if (residual) each([](T* own, const char* there) { memcpy(own, there, sizeof *own); }), memcpy(&word, y, 4);
-          word = residual ? t.template finished_word<true>(sum, k, of, word)
-                          : t.template finished_word<false>(sum, k, of, word);
+          word = residual ? t.template finished_word<true, false>(sum, k, of, word)
+                 : easily ? t.template finished_word<false, true>(sum, k, of, word)
+                          : t.template finished_word<false, false>(sum, k, of, word);
           memcpy(y, &word, 4), each([](const T* own, char* there) { memcpy(there, own, sizeof *own); });
         }
       }
@@ -390,7 +393,9 @@ void run_halo_tile(const halo_conv& a, int32_t tile) {
       }
       const channel_f32 of = t.of(k / 2 % 2);
       pair = residual ? finished_pair<T, true>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair)
-                      : finished_pair<T, false>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair);
+             : ends_easily(a.out.epilogue)
+                 ? finished_pair<T, false, true>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair)
+                 : finished_pair<T, false>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair);
       for (int e = 0; e < 2; ++e) memcpy(at[e], reinterpret_cast<const char*>(&pair) + 2 * e, 2);
     }
   });

@@ -429,6 +429,29 @@ TEST_F(CudaDevice, EightBitsOnTheCpu) {
   EXPECT_TRUE(left.empty()) << *left.begin() << " takes none of these problems";
 }
 
+// What would be NaN is 0 in s8, whatever way sums are rounded.
+TEST_F(CudaDevice, EightBitsOfScalesThatAreNotFinite) {
+  const way how = on(open());
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float special[] = {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 0.0f, -0.0f};
+  const shape shapes[] = {{.c = 64, .k = 64, .image = {1, 5, 6}, .filter = {1, 3, 3}},
+                          {.c = 3, .k = 64, .image = {1, 5, 32}, .filter = {1, 3, 3}}};
+  for (const shape& s : shapes)
+    for (const int32_t activation : {QUERN_IDENTITY, QUERN_RELU}) {
+      dice d(31);
+      quern_problem p = problem_of(s, QUERN_NHWC, QUERN_NHWC);
+      p.epilogue.scale = p.epilogue.bias = 1, p.epilogue.activation = activation;
+      p = completed(of_types(p, {QUERN_S8, QUERN_S8}));
+      const operands in(
+          p, edge::back, [&] { return d.one_in(30) ? d.of(special) : d.integer(-4, 4); }, [] { return 0.0f; });
+      const solution want = solve(p, in, "reference", nullptr);
+      for (const quern_candidate& c : all_candidates(p, nullptr, how.device)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how)));
+      }
+    }
+}
+
 // Operators without products: those that round, and every row of their kernels.
 TEST_F(CudaDevice, FriendsOnTheCpu) {
   const uint32_t first = seed();

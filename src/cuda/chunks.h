@@ -69,12 +69,13 @@ struct chunk_writer {
 
   // To two pixels of a thread, their elements of dst and residual; below zero: none.  Where chunks are whole and
   // nothing but clamps is left.
-  // Scaled: factors differ.
-  template <bool Residual, bool Scaled = true, class Sum>
+  // Scaled: factors differ.  Easily: ends_easily(), and channels are easy ones.
+  template <bool Residual, bool Scaled = true, bool Easily = false, class Sum>
   QUERN_INLINE void write(const int64_t (&at)[2], const int64_t (&from)[2], Sum sum) const {
     const epilogue_f32& e = to.epilogue;
+    const float alpha = Easily ? easy_channel<Element>({e.alpha, 0, 0}).factor : e.alpha;
     uint32_t lower = 0, upper = 0;
-    if constexpr (bytes == 2)
+    if constexpr (bytes == 2 && !Easily)
       lower = rounded_pair<Element>(e.lower, e.lower), upper = rounded_pair<Element>(e.upper, e.upper);
     // All is computed, and what has a place is stored: without branches the groups overlap.
     const int32_t own = lane % 4 * chunk;
@@ -87,7 +88,7 @@ struct chunk_writer {
         const four_floats bias = load_four(channels + column + v);
         const four_floats factor = Scaled ? load_four(channels + Columns + column + v) : four_floats{};
         QUERN_UNROLL
-        for (int i = 0; i < 4; ++i) k[v + i] = {Scaled ? factor.v[i] : e.alpha, bias.v[i], 0};
+        for (int i = 0; i < 4; ++i) k[v + i] = {Scaled ? factor.v[i] : alpha, bias.v[i], 0};
       }
       QUERN_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -103,7 +104,12 @@ struct chunk_writer {
         QUERN_UNROLL
         for (int w = 0; w < chunk * bytes / 4; ++w) {
           const int v = w * 4 / bytes;
-          if constexpr (bytes == 1) {
+          if constexpr (Easily) {
+            float of_word[4 / bytes];
+            QUERN_UNROLL
+            for (int n = 0; n < 4 / bytes; ++n) of_word[n] = finished_easily<Element>(k[v + n], sum_of(v + n));
+            y.v[w] = rounded_easily<Element>(of_word);
+          } else if constexpr (bytes == 1) {
             float four[4];
             QUERN_UNROLL
             for (int n = 0; n < 4; ++n)

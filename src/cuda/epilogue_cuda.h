@@ -5,6 +5,7 @@
 
 #include "activation.h"
 #include "cuda/vec_cuda.h"
+#include "half.h"
 
 namespace quern {
 namespace {
@@ -65,6 +66,35 @@ QUERN_INLINE float finished_narrow(const epilogue_f32& e, const channel_f32& k, 
   y = vec::limited(y, vec::set1(e.lower), vec::set1(e.upper));
   if (Residual && e.residual == QUERN_RESIDUAL_AFTER) y = vec::fma(beta, r, y);
   return y.v;
+}
+
+// ReLU, which conversions to narrow floats do by themselves.  For s8 multiply-adds do, whose results may end at 0 and 1
+// at no cost: factor and bias are divided by 128, which rounds nothing, and 128 becomes 127 as whatever is more does.
+QUERN_INLINE bool ends_easily(const epilogue_f32& e) { return e.activation == QUERN_RELU && !e.residual; }
+template <class Element>
+QUERN_INLINE channel_f32 easy_channel(channel_f32 k) {
+  if (type_of<Element> == QUERN_S8) k.factor *= 0x1p-7f, k.bias *= 0x1p-7f;
+  return k;
+}
+// What is left to do for an easy channel's sum, and for four of 8 bits or two of 16.
+template <class Element>
+QUERN_INLINE float finished_easily(const channel_f32& k, float sum) {
+  if constexpr (type_of<Element> != QUERN_S8) return fmaf(sum, k.factor, k.bias);
+#if defined(__CUDA_ARCH__)
+  asm("fma.rn.sat.f32 %0, %0, %1, %2;" : "+f"(sum) : "f"(k.factor), "f"(k.bias));
+  return sum;
+#else
+  const float y = fmaf(sum, k.factor, k.bias);
+  return y > 0 ? fminf(y, 1) : 0;
+#endif
+}
+template <class Element, int N>
+QUERN_INLINE uint32_t rounded_easily(const float (&x)[N]) {
+  if constexpr (N == 2) {
+    return rounded_pair<Element, true>(x[0], x[1]);
+  } else {
+    return type_of<Element> == QUERN_S8 ? rounded_parts(x) : rounded_four<Element, true>(x);
+  }
 }
 
 }  // namespace

@@ -161,7 +161,8 @@ struct box_tile {
     float* const to = reinterpret_cast<float*>(shared + a.channels_at);
     for (int32_t i = thread; i < panels * Columns; i += threads) {
       const int32_t channel = first * Columns + i;
-      const channel_f32 k = channel < a.out.k ? channel_of(a.out.epilogue, channel) : channel_f32{};
+      channel_f32 k = channel < a.out.k ? channel_of(a.out.epilogue, channel) : channel_f32{};
+      if (ends_easily(a.out.epilogue)) k = easy_channel<Element>(k);
       float* const bias = to + bias_of(i, Columns);
       bias[0] = k.bias, bias[Columns] = k.factor;
     }
@@ -239,7 +240,12 @@ struct box_tile {
   QUERN_INLINE void write_chunks(const int32_t (&pixel)[2], const number (&sum)[sums]) const {
     const int64_t to[2] = {int64_t{pixel[0]} * a.apart, int64_t{pixel[1]} * a.apart};
     const auto of = [&](int j, int i, int e) { return sum[4 * j + 2 * i + e]; };
-    if (a.out.epilogue.scale) return out().template write<false, true>(to, to, of);
+    const bool scaled = a.out.epilogue.scale != nullptr;
+    if constexpr (type != QUERN_F32)
+      if (ends_easily(a.out.epilogue) && !scaled) return out().template write<false, false, true>(to, to, of);
+    if constexpr (sizeof(Element) == 1)
+      if (ends_easily(a.out.epilogue)) return out().template write<false, true, true>(to, to, of);
+    if (scaled || sizeof(Element) == 1) return out().template write<false, true>(to, to, of);
     out().template write<false, false>(to, to, of);
   }
   QUERN_INLINE void find_places(const tile_place& t, int32_t kind, int i) const {

@@ -129,26 +129,31 @@ QUERN_INLINE int32_t tma_paired_channel(int32_t thread, int32_t i) {
   return thread % 128 / 32 * 16 + thread % 32 / 4 * 2 + i;
 }
 
-// Two sums of 16-bit elements, of a channel, where nothing but clamps is left.
-template <class Element, bool Residual>
+// Two sums of 16-bit elements, of a channel, where nothing but clamps is left.  Easily: ends_easily(), and of easy
+// channels.
+template <class Element, bool Residual, bool Easily = false>
 QUERN_INLINE uint32_t finished_pair(const epilogue_f32& e, const channel_f32& k, float first, float second,
                                     uint32_t residual) {
+  if constexpr (Easily)
+    return rounded_pair<Element, true>(finished_easily<Element>(k, first), finished_easily<Element>(k, second));
   const Element r[] = {{static_cast<uint16_t>(residual)}, {static_cast<uint16_t>(residual >> 16)}};
   return rounded_pair<Element>(finished_narrow<Residual>(e, k, first, value(r[0])),
                                finished_narrow<Residual>(e, k, second, value(r[1])));
 }
 
 // Four of 8 bits: two pixels of the thread's two channels, which are neighbours; sum 2 i + e is of channel i.
-template <class Element, bool Residual, class Number>
+template <class Element, bool Residual, bool Easily, class Number>
 QUERN_INLINE uint32_t finished_four(const epilogue_f32& e, const channel_f32 (&k)[2], const Number* sum,
                                     uint32_t residual) {
   float y[4];
   QUERN_UNROLL
   for (int i = 0; i < 4; ++i) {
     const Element r = {static_cast<decltype(Element::bits)>(residual >> 8 * i)};
-    y[i] = finished_narrow<Residual>(e, k[i % 2], static_cast<float>(sum[i % 2 * 2 + i / 2]), Residual ? value(r) : 0);
+    const float own = static_cast<float>(sum[i % 2 * 2 + i / 2]);
+    y[i] = Easily ? finished_easily<Element>(k[i % 2], own)
+                  : finished_narrow<Residual>(e, k[i % 2], own, Residual ? value(r) : 0);
   }
-  return rounded_four<Element>(y);
+  return Easily ? rounded_easily<Element>(y) : rounded_four<Element>(y);
 }
 
 }  // namespace

@@ -94,13 +94,14 @@ struct tma_tile_half {
                             : staged(pixel + lane / 16 * 8 + lane % 8, first + lane / 8 % 2 * 8));
   }
   // Word k of what a thread has of them, from its eight sums: two pixels of a channel, of 8 bits of both channels.
-  template <bool Residual, class Number>
+  // Easily: ends_easily(), and of easy channels.
+  template <bool Residual, bool Easily, class Number>
   QUERN_INLINE uint32_t finished_word(const Number* sum, int k, const channel_f32 (&of)[2], uint32_t residual) const {
     if constexpr (narrow) {
-      return finished_four<Element, Residual>(a.out.epilogue, of, sum + 4 * k, residual);
+      return finished_four<Element, Residual, Easily>(a.out.epilogue, of, sum + 4 * k, residual);
     } else {
       const Number* const two = sum + k / 2 * 4 + k % 2 * 2;
-      return finished_pair<Element, Residual>(a.out.epilogue, of[k % 2], two[0], two[1], residual);
+      return finished_pair<Element, Residual, Easily>(a.out.epilogue, of[k % 2], two[0], two[1], residual);
     }
   }
 

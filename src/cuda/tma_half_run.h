@@ -79,15 +79,26 @@ __device__ __forceinline__ void write_parts(Tile t, int group, int from, const N
   if (t.a.stores && speaks) store_wait<0>();
   meet(group);
   if (Residual) t.read_residual(from + First, rows), meet(group);
+  const auto stage = [&](auto easily, const channel_f32(&channel)[2]) {
 #pragma unroll
-  for (int j = 0; j < rows; j += 16) {
-    char* const row = t.matrix_row(j);
-    uint32_t r[Tile::words] = {}, y[Tile::words];
-    if (Residual) load_matrices_turned(r, row);
+    for (int j = 0; j < rows; j += 16) {
+      char* const row = t.matrix_row(j);
+      uint32_t r[Tile::words] = {}, y[Tile::words];
+      if (Residual) load_matrices_turned(r, row);
 #pragma unroll
-    for (int k = 0; k < Tile::words; ++k) y[k] = t.template finished_word<Residual>(sum + (First + j) / 2, k, of, r[k]);
-    if (Residual) __syncwarp();
-    store_matrices_turned(row, y);
+      for (int k = 0; k < Tile::words; ++k)
+        y[k] = t.template finished_word<Residual, easily()>(sum + (First + j) / 2, k, channel, r[k]);
+      if (Residual) __syncwarp();
+      store_matrices_turned(row, y);
+    }
+  };
+  if constexpr (Residual) {
+    stage(std::false_type{}, of);
+  } else if (ends_easily(t.a.out.epilogue)) {
+    const auto easy = [&](int i) { return easy_channel<typename Tile::element>(of[i]); };
+    stage(std::true_type{}, {easy(0), easy(1)});
+  } else {
+    stage(std::false_type{}, of);
   }
   if (t.a.stores) publish_to_engine();
   meet(group);

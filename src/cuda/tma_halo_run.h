@@ -28,7 +28,8 @@ __device__ __forceinline__ void request(const halo_conv& a, uint32_t base, uint3
   }
 }
 
-template <class Tile, bool Residual>
+// Easily: ends_easily().
+template <class Tile, bool Residual, bool Easily>
 __device__ __forceinline__ void write_whole(const Tile& t, int group, const float (&sum)[Tile::bm / 2],
                                             const channel_f32 (&of)[2]) {
   const int lane = t.thread % 32;
@@ -43,7 +44,8 @@ __device__ __forceinline__ void write_whole(const Tile& t, int group, const floa
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int two = 4 * (j + k / 2) + 2 * (k % 2);
-      y[k] = finished_pair<typename Tile::element, Residual>(t.a.out.epilogue, of[k % 2], sum[two], sum[two + 1], r[k]);
+      y[k] = finished_pair<typename Tile::element, Residual, Easily>(t.a.out.epilogue, of[k % 2], sum[two],
+                                                                     sum[two + 1], r[k]);
     }
     if (Residual) __syncwarp();
     store_matrices_turned(row, y);
@@ -64,8 +66,9 @@ template <class Tile>
 __device__ __forceinline__ void write_tile(const Tile& t, int group, const float (&sum)[Tile::bm / 2],
                                            const channel_f32 (&of)[2]) {
   if (t.whole_chunks()) {
-    if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE) return write_whole<Tile, false>(t, group, sum, of);
-    return write_whole<Tile, true>(t, group, sum, of);
+    if (ends_easily(t.a.out.epilogue)) return write_whole<Tile, false, true>(t, group, sum, of);
+    if (t.a.out.epilogue.residual == QUERN_RESIDUAL_NONE) return write_whole<Tile, false, false>(t, group, sum, of);
+    return write_whole<Tile, true, false>(t, group, sum, of);
   }
   // One copy of the activations; sums must be named by constants.
 #pragma unroll 1
