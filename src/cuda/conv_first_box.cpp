@@ -143,14 +143,18 @@ double ns_of(const geometry& g, const first_box& a, const kernel& row, const mac
   const bool whole = row.type != QUERN_F32;
   const double groups = row.threads / 128, blocks = double(blocks_of(a, m)), n = row.nr;
   const double items = double(a.tiles) * a.parts, rounds = ceil(items / (blocks * groups));
-  // Clocks of a strip and panel, which groups share a multiprocessor for; of an item (measured on an H200).
-  const double piece = whole ? 160 + 4.4 * n + a.steps * (15 + 0.5 * n) : 280 + 5.6 * n + a.steps * (35 + 1.45 * n);
-  const double pieces = double(a.strips) * a.kinds * a.of_part, active = std::min(groups, ceil(items / blocks));
-  const double around = whole ? 225 * active : 900;
-  const double clocks = rounds * (pieces * active * piece + around) + a.weights_bytes / 64.0;  // L2 has weights
+  const double strips = double(a.strips) * a.kinds, active = std::min(groups, ceil(items / blocks));
+  // Clocks of a strip and panel, which groups share a multiprocessor for; of a strip that a group has to itself, which
+  // waits most of the time; of an item (fitted on an H200).
+  const double channel = row.type == QUERN_S8 ? 3.5 : row.type == QUERN_E4M3 ? 2.5 : 2.9;
+  const double piece = whole ? 82 + channel * n + a.steps * (16 + 0.52 * n) : 280 + 5.6 * n + a.steps * (35 + 1.45 * n);
+  const double alone = whole ? (type_bytes(row.type) == 1 ? 600 : 420) + 300.0 * a.of_part : 0;
+  const double around = whole ? 136 * active : 900;
+  const double strip = std::max(alone, active * a.of_part * piece);
+  const double clocks = rounds * (strips * strip + around) + a.weights_bytes / 64.0;  // L2 has weights
   const double bytes = tensor_bytes(g, row.type, row.type);
-  const double memory = bytes / (double(m.gpu.bandwidth) * 0.85e-9), work = 1000 * clocks / m.gpu.clock_mhz;
-  return 2500 + std::max(work, memory) + 0.1 * std::min(work, memory);  // little of the shorter is not hidden
+  const double memory = bytes / (double(m.gpu.bandwidth) * 0.83e-9), work = 1000 * clocks / m.gpu.clock_mhz;
+  return 2400 + std::max(work, memory) + 0.1 * std::min(work, memory);  // little of the shorter is not hidden
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t) {
