@@ -261,6 +261,11 @@ struct winograd_input_f32 {
   ptrdiff_t origin, row, column;  // where pixel (0, 0) is, which may be padding; to the next row and column
   float* v;
   size_t matrix;
+  // So many tiles follow the first, as much of each on the image, each these elements further on.
+  size_t more;
+  struct {
+    ptrdiff_t src, v;
+  } step;
 };
 
 struct winograd_output_f32 {
@@ -271,6 +276,11 @@ struct winograd_output_f32 {
   output_f32 out;  // rows are pixels along x
   // finish of the gemm_f32 row: one copy of the activations is enough.
   void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+  // So many tiles of as many outputs follow the first, each these elements further on.
+  size_t more;
+  struct {
+    ptrdiff_t m, c, residual;
+  } step;
 };
 
 // ---- winograd_line_f32 ------------------------------------------------------------------------

@@ -137,6 +137,12 @@ class winograd_rows : public kernel_test {
     const size_t w = static_cast<size_t>(row().vector);
     return {1, w - 1, w, w + 1, 2 * w + 3};
   }
+  // One whose finish outputs are given to.
+  const kernel* gemm_of_row() const {
+    for (size_t i = 0; i < kernel_count(); ++i)
+      if (kernel_at(i).winograd && kernel_at(i).isa == row().isa) return &kernel_at(i);
+    return nullptr;
+  }
   dice dice_{1};
 };
 
@@ -207,9 +213,7 @@ TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
 TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
   const winograd_matrices w(row().mr, row().taps);
   const size_t width = static_cast<size_t>(row().vector);
-  const kernel* gemm = nullptr;
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (kernel_at(i).winograd && kernel_at(i).isa == row().isa) gemm = &kernel_at(i);
+  const kernel* const gemm = gemm_of_row();
   ASSERT_NE(gemm, nullptr);
   for (const bool square : {false, true})
     for (const size_t n : channels())
@@ -260,6 +264,62 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
               << row().name << " square " << square << " n " << n << ": " << y << " " << x << " " << c;
         }
         ASSERT_TRUE(dst.intact());
+      }
+}
+
+TEST_P(winograd_rows, take_tiles_behind_each_other) {
+  const winograd_matrices w(row().mr, row().taps);
+  const kernel* const gemm = gemm_of_row();
+  ASSERT_NE(gemm, nullptr);
+  const auto numbers = [&](size_t count) {
+    std::vector<float> x(count);
+    for (float& one : x) one = dice_.uniform(-1, 1);
+    return x;
+  };
+  for (const bool square : {false, true})
+    for (const size_t n : channels())
+      for (int round = 0; round < 8; ++round) {
+        const int ay = square ? w.a : 1;
+        const size_t tiles = size_t(dice_.from(2, 4)), points = size_t(ay * w.a), v_tile = n + 16 - n % 16;
+        const size_t pixel = n + size_t(dice_.from(0, 2)), step = size_t(w.m) * pixel;
+        const size_t high = square ? size_t(w.m) : 1, line = tiles * step + size_t(dice_.from(0, 3));
+        const auto mask = [&](int a) { return round % 2 ? (1u << a) - 1 : uint32_t(dice_.from(0, (1 << a) - 1)); };
+        const std::vector<float> src = numbers(size_t(ay) * (line + size_t(w.r) * pixel));
+        winograd_input_f32 in = {};
+        in.n = n, in.rows = mask(ay), in.columns = mask(w.a), in.points[0] = ay, in.points[1] = w.a;
+        in.src = src.data(), in.row = ptrdiff_t(line), in.column = ptrdiff_t(pixel), in.matrix = tiles * v_tile;
+        in.step = {.src = ptrdiff_t(step), .v = ptrdiff_t(v_tile)};
+        std::vector<float> v = numbers(points * tiles * v_tile), same_v = v;
+        for (size_t i = 0; i < tiles; ++i) {
+          winograd_input_f32 one = in;
+          one.origin = ptrdiff_t(i * step), one.v = v.data() + i * v_tile;
+          row().winograd_input[square](one);
+        }
+        in.v = same_v.data(), in.more = tiles - 1;
+        row().winograd_input[square](in);
+        ASSERT_EQ(memcmp(v.data(), same_v.data(), v.size() * sizeof(float)), 0) << tiles << " inputs of " << n;
+
+        const std::vector<float> residual = numbers(high * line), bias = numbers(n);
+        epilogue_f32 e = plain_epilogue(QUERN_RELU, 0, 0);
+        e.bias = bias.data(), e.clamp_only = !dice_.one_in(3), e.lower = 0;
+        if (!e.clamp_only) e.residual = QUERN_RESIDUAL_AFTER;
+        winograd_output_f32 out = {};
+        out.n = n, out.m = v.data(), out.matrix = in.matrix, out.finish = gemm->finish;
+        out.rows = round % 2 ? high : size_t(dice_.from(1, int64_t(high)));
+        out.columns = round % 2 ? size_t(w.m) : size_t(dice_.from(1, w.m));
+        out.out.epilogue = &e, out.out.ldc = out.out.ldr = pixel, out.dst_row = out.residual_row = line;
+        out.out.residual = e.residual ? residual.data() : nullptr;
+        out.step = {.m = in.step.v, .c = in.step.src, .residual = in.step.src};
+        std::vector<float> c = numbers(high * line), same_c = c;
+        for (size_t i = 0; i < tiles; ++i) {
+          winograd_output_f32 one = out;
+          one.m += i * v_tile, one.out.c = c.data() + i * step;
+          if (one.out.residual) one.out.residual += i * step;
+          row().winograd_output[square](one);
+        }
+        out.out.c = same_c.data(), out.more = tiles - 1;
+        row().winograd_output[square](out);
+        ASSERT_EQ(memcmp(c.data(), same_c.data(), c.size() * sizeof(float)), 0) << tiles << " outputs of " << n;
       }
 }
 

@@ -122,11 +122,12 @@ void run(const form& f, const job& j, const execution& e) {
     const group_memory memory(workspace, s, w.t.points());
     w.buffer = memory.buffer;
     transform_input(w, first, last, [&](winograd_input_f32& call, int64_t part, int64_t row, int64_t c) {
-      call.v = memory.v + part * s.v_part + row * s.v_row + c, call.matrix = size_t(s.v);
+      call.v = memory.v + part * s.v_part + row * s.v_row + c, call.matrix = size_t(s.v), call.step.v = s.v_row;
     });
     multiply(w, s, memory, last - first);
     transform_output(w, first, last, panel, [&](winograd_output_f32& call, int64_t row, int64_t c) {
       call.m = memory.m + c / panel * s.panel_floats + row * panel + c % panel, call.matrix = size_t(s.m);
+      call.step.m = panel;
     });
   };
   winograd_driver::for_each_group(f, j, e, panel, sizes_of, compute);

@@ -16,6 +16,7 @@
 // channels in L1.
 #include "conv_winograd.h"
 
+#include "winograd_fetch.h"
 #include "winograd_group.h"
 
 namespace quern::winograd_driver {
@@ -85,47 +86,6 @@ struct work : tile_group {
   float *v, *m;
 };
 
-// Where the image does not stay in L2, what the transforms will touch next is fetched while the products run: the
-// pixels that a group's tiles do not share with earlier ones, a row of a tile at a time.  A third to a half of
-// the time of VGG's layers with 64 and 128 channels went into waiting (Zen 5).
-class fetcher {
- public:
-  struct image {
-    const float* base;                 // the first channel
-    int64_t image, plane, row, pixel;  // elements from one to the next
-    int64_t lines, line;               // of 16 channels
-    int64_t first[2], size[2];         // the pixel of output (0, 0) along y and x, and how many there are
-    int64_t step[2];                   // pixels an output
-    int64_t each[2], apart[2];         // pixels of a tile, and from one to the next
-  };
-
-  fetcher(const tiling& t, const image& p, int64_t first, int64_t last, int64_t calls)
-      : t_(t), p_(p), at_(t, first), segments_((last - first) * p.each[0]), calls_(calls) {}
-
-  // What one of `calls` calls has to fetch.
-  void operator()() {
-    for (owed_ += segments_; owed_ >= calls_; owed_ -= calls_) {
-      const int64_t y = at_.output(t_, 0, t_.my) * p_.step[0] + p_.first[0] + row_ * p_.apart[0];
-      int64_t x = at_.output(t_, 1, t_.mx) * p_.step[1] + p_.first[1];
-      if (y >= 0 && y < p_.size[0]) {
-        const float* from = p_.base + (at_.n * p_.image + at_.d * p_.plane + y * p_.row);
-        for (int64_t i = 0; i < p_.each[1] && x < p_.size[1]; ++i, x += p_.apart[1])
-          if (x >= 0)
-            for (int64_t line = 0; line < p_.lines; ++line)
-              __builtin_prefetch(from + (x * p_.pixel + line * p_.line), 0, 2);
-      }
-      if (++row_ == p_.each[0]) row_ = 0, at_.next(t_);
-    }
-  }
-
- private:
-  const tiling& t_;
-  const image p_;
-  place at_;
-  int64_t row_ = 0, owed_ = 0;  // owed_: parts of segments, calls_ in each
-  const int64_t segments_, calls_;
-};
-
 void multiply(const work& w, int64_t first, int64_t last) {
   const kernel& row = w.j.row;
   const geometry& g = w.t.g;
@@ -145,38 +105,8 @@ void multiply(const work& w, int64_t first, int64_t last) {
   int64_t calls = 0;
   for (int64_t y = 0; y < t.ay; ++y)
     for (int64_t x = 0; x < t.ax; ++x) calls += up(w.channels, row.nr) * cuts[takes(0, y)][takes(1, x)].tiles;
-  const phase ph = phase_of(g, 0);
-  const quern_args& args = w.e.args;
   const bool ahead = w.j.blocks.word[image_ahead] && !through_buffer(w.j.problem, g, row);
-  const int64_t channel = w.group * g.k + w.channel;
-  fetcher sources(t,
-                  {.base = static_cast<const float*>(args.src) + g.src_channel(w.group * g.c),
-                   .image = g.src[0],
-                   .plane = ph.d.in_step * g.src[2],
-                   .row = t.src[0],
-                   .pixel = t.src[1],
-                   .lines = up(g.c, 16),
-                   .line = channel_offset(16, g.src[1], g.src_block),
-                   .first = {t.y.in_begin + (t.ay - t.my) * t.apart[0], t.x.in_begin + (t.ax - t.mx) * t.apart[1]},
-                   .size = {t.y.in_size, t.x.in_size},
-                   .step = {t.y.in_step, t.x.in_step},
-                   .each = {t.my * t.stride[0], t.mx * t.stride[1]},
-                   .apart = {t.step[0], t.step[1]}},
-                  std::min(last, t.tiles - (last - first)), std::min(t.tiles, last + (last - first)), calls);
-  fetcher destinations(t,
-                       {.base = static_cast<const float*>(args.dst) + g.dst_channel(channel),
-                        .image = g.dst[0],
-                        .plane = g.dst[2],
-                        .row = t.dst[0],
-                        .pixel = t.dst[1],
-                        .lines = up(w.channels, 16),
-                        .line = channel_offset(16, g.dst[1], g.dst_block),
-                        .first = {0, 0},
-                        .size = {t.y.out_count, t.x.out_count},
-                        .step = {1, 1},
-                        .each = {t.my, t.mx},
-                        .apart = {t.step[0], t.step[1]}},
-                       first, last, calls);
+  group_fetch pixels(w, first, last, ahead ? calls : 0);
   // Weights that come from afar are wanted at a steady pace: each tile of a panel fetches its share of the next one.
   // The first one of a panel would ask for more than memory brings, and the others for nothing.
   const bool weights = w.j.blocks.word[weights_ahead];
@@ -211,7 +141,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
           call.pace = size_t(up(int64_t(call.ldb), rows.tiles));
         }
         for (int64_t i = 0; i < rows.tiles; ++i) {
-          if (ahead) sources(), destinations();
+          if (ahead) pixels();
           const int64_t at = span.begin + rows.begin(i);
           call.m = rows.rows(i);
           call.a = a + at * w.s.v_row;
@@ -239,11 +169,11 @@ void run(const form& f, const job& j, const execution& e) {
     group.buffer = m + group.t.points() * s.m;
     const work w = {group, s, v, m};
     transform_input(w, first, last, [&](winograd_input_f32& call, int64_t part, int64_t tile, int64_t c) {
-      call.v = w.v + part * s.v + tile * s.v_row + c, call.matrix = s.parts * s.v;
+      call.v = w.v + part * s.v + tile * s.v_row + c, call.matrix = s.parts * s.v, call.step.v = s.v_row;
     });
     multiply(w, first, last);
     transform_output(w, first, last, g.k, [&](winograd_output_f32& call, int64_t tile, int64_t c) {
-      call.m = w.m + tile * s.m_row + c, call.matrix = s.m;
+      call.m = w.m + tile * s.m_row + c, call.matrix = s.m, call.step.m = s.m_row;
     });
   };
   for_each_group(f, j, e, j.row.nr, sizes_of, compute);

@@ -99,7 +99,7 @@ inline int64_t line_of(const tiling& t, const place& at, int64_t index, int64_t 
   return std::min({end - index, t.count[1] - at.tile[1], buffer_tiles});
 }
 
-// put(call, part, row, c) finds a place for the transformed channels from c on of tile `row`.
+// put(call, part, row, c) finds a place for the transformed channels from c on of tile `row` and those behind it.
 template <class Put>
 void transform_input(const tile_group& w, int64_t first, int64_t last, const Put& put) {
   const tiling& t = w.t;
@@ -113,7 +113,7 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
   // What is asked of a tile, field by field: a copy of what has just been stepped waits until that is in L1.
   place tile(t, first);
   for (int64_t index = first, line; index < last; index += line) {
-    line = run ? 1 : line_of(t, tile, index, last);
+    line = line_of(t, tile, index, last);
     const int64_t z = ph.d.in_begin + tile.d * ph.d.in_step;
     const bool inside = ph.d.taps && z >= 0 && z < ph.d.in_size;
     const int64_t image = tile.n * g.src[0] + z * g.src[2];
@@ -130,15 +130,23 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
       winograd_input_f32 call = {};
       call.points[0] = points_y;
       call.rows = inside ? on_image(t.y, y, t.apart[0], t.ay) & below(call.points[0]) : 0;
+      uint32_t on_line[buffer_tiles];
+      for (int64_t i = 0; i < line; ++i)
+        on_line[i] = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax) & below(points[i]);
       if (run) {
-        call.points[1] = points[0];
-        call.columns = on_image(t.x, x, t.apart[1], t.ax) & below(points[0]);
         call.src = src;
         call.row = t.apart[0] * t.src[0], call.column = t.apart[1] * t.src[1];
-        for (int64_t c = 0; c < g.c; c += run) {
-          call.n = std::min(run, g.c - c);
-          call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1];
-          put(call, part, at_row[0], c), w.transforms.winograd_input[t.square](call);
+        call.step.src = t.mx * call.column;
+        for (int64_t i = 0, next; i < line; i = next) {
+          // Tiles that lie on the image leave out no points, and stand behind each other.
+          for (next = i + 1; next < line && on_line[i] == below(int(t.ax)) && on_line[next] == on_line[i];) ++next;
+          call.more = size_t(next - i - 1);
+          call.points[1] = points[i], call.columns = on_line[i];
+          for (int64_t c = 0; c < g.c; c += run) {
+            call.n = std::min(run, g.c - c);
+            call.origin = image + g.src_channel(channel + c) + y * t.src[0] + x * t.src[1] + i * call.step.src;
+            put(call, part, at_row[i], c), w.transforms.winograd_input[t.square](call);
+          }
         }
         continue;
       }
@@ -167,8 +175,7 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
         call.src = w.buffer;
         call.row = columns * buffer_channels, call.column = buffer_channels;
         for (int64_t i = 0; i < line; ++i) {
-          call.points[1] = points[i];
-          call.columns = on_image(t.x, x + i * t.mx * t.apart[1], t.apart[1], t.ax) & below(points[i]);
+          call.points[1] = points[i], call.columns = on_line[i];
           call.origin = i * t.mx * buffer_channels;
           if (ahead)
             each_row([&](int64_t, const auto& pixels) {
@@ -181,7 +188,8 @@ void transform_input(const tile_group& w, int64_t first, int64_t last, const Put
   }
 }
 
-// take(call, row, c) finds the products of tile `row` from channel c on, of which `most` lie side by side.
+// take(call, row, c) finds the products of tile `row` and those behind it from channel c on, of which `most` lie side
+// by side.
 template <class Take>
 void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t most, const Take& take) {
   const tiling& t = w.t;
@@ -197,7 +205,7 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
   const int64_t out_x = t.step[1] * t.x.out_step, out_y = t.step[0] * t.y.out_step;
   place tile(t, first);
   for (int64_t index = first, line; index < last; index += line) {
-    line = run ? 1 : line_of(t, tile, index, last);
+    line = line_of(t, tile, index, last);
     const int64_t y = tile.output(t, 0, t.my), x = tile.output(t, 1, t.mx);
     const auto offset = [&](const int64_t* stride, const int64_t* plane) {
       return tile.n * stride[0] + (ph.d.out_begin + tile.d * ph.d.out_step) * stride[2] +
@@ -213,15 +221,22 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
     call.finish = w.j.row.finish;
     if (call.rows == 0 || columns == 0) continue;
     if (run) {
-      call.columns = columns;
       call.out.ldc = out_x * t.dst[1], call.dst_row = out_y * t.dst[0];
       call.out.ldr = out_x * t.residual[1], call.residual_row = out_y * t.residual[0];
-      for (int64_t c = 0; c < w.channels; c += run) {
-        call.n = std::min(run, w.channels - c);
-        call.out.c = dst + to + g.dst_channel(channel + c);
-        call.out.channel = channel + c;
-        if (w.epilogue.residual) call.out.residual = residual + from + g.residual_channel(channel + c);
-        take(call, at_row[0], c), w.transforms.winograd_output[t.square](call);
+      call.step.c = t.mx * ptrdiff_t(call.out.ldc), call.step.residual = t.mx * ptrdiff_t(call.out.ldr);
+      for (int64_t i = 0, next; i * t.mx < columns; i = next) {
+        // Tiles with all outputs stand behind each other.
+        next = i + std::max<int64_t>(1, columns / t.mx - i);
+        call.more = size_t(next - i - 1);
+        call.columns = std::min(t.mx, columns - i * t.mx);
+        for (int64_t c = 0; c < w.channels; c += run) {
+          call.n = std::min(run, w.channels - c);
+          call.out.c = dst + to + g.dst_channel(channel + c) + i * call.step.c;
+          call.out.channel = channel + c;
+          if (w.epilogue.residual)
+            call.out.residual = residual + from + g.residual_channel(channel + c) + i * call.step.residual;
+          take(call, at_row[i], c), w.transforms.winograd_output[t.square](call);
+        }
       }
       continue;
     }

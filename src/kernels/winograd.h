@@ -108,14 +108,14 @@ template <class V, int A>
   }
 }
 
-// Channels [c, c + count) of a tile of A columns, down each of which goes a transform of AY rows.  EDGE: pixels may
-// be missing, and channels.  What the loop needs is copied from the call first: a vector store may change any memory.
+// `count` channels from src[at] on of a tile of A columns, down each of which goes a transform of AY rows.  EDGE:
+// pixels may be missing, and channels.  What the loop needs is copied from the call first: a vector store may change
+// any memory.
 template <class V, int AY, int A, bool EDGE>
-[[gnu::always_inline]] inline void input_tile(const winograd_input_f32& t, size_t c, size_t count) {
+[[gnu::always_inline]] inline void input_vector(const winograd_input_f32& t, ptrdiff_t at, size_t count, float* v) {
   constexpr int W = V::width;
   const float* const src = t.src;
   const ptrdiff_t row = t.row, column = t.column;
-  ptrdiff_t at = t.origin + static_cast<ptrdiff_t>(c);
   const uint32_t rows = t.rows, columns = t.columns;
   const int points_y = t.points[0], points_x = t.points[1];
   alignas(64) float between[AY * A * W];
@@ -140,38 +140,63 @@ template <class V, int AY, int A, bool EDGE>
       QUERN_UNROLL for (int x = 0; x < A; ++x) d[x].store(between + (y * A + x) * W);
     }
   }
-  input_rows<V, A>(between, AY, A * W, W, t.v + c, t.matrix);
+  input_rows<V, A>(between, AY, A * W, W, v, t.matrix);
 }
 
 template <class V, int AY, int A>
 void input(const winograd_input_f32& t) {
   constexpr size_t W = V::width;
-  size_t c = 0;
   // Read apart: one word of both would wait until the caller's two stores, and all before them, are in L1.
   uint32_t rows = t.rows, columns = t.columns;
   __asm__("" : "+r"(rows), "+r"(columns));
-  if (rows == (1u << AY) - 1 && columns == (1u << A) - 1)
-    for (; c + W <= t.n; c += W) {
+  const bool whole = rows == (1u << AY) - 1 && columns == (1u << A) - 1;
+  ptrdiff_t origin = t.origin;
+  float* v = t.v;
+  for (size_t more = t.more;; --more, origin += t.step.src, v += t.step.v) {
+    size_t c = 0;
+    for (; whole && c + W <= t.n; c += W) {
+      const ptrdiff_t at = origin + static_cast<ptrdiff_t>(c);
       if constexpr (AY == 1)
-        input_rows<V, A>(t.src + (t.origin + static_cast<ptrdiff_t>(c)), 1, 0, t.column, t.v + c, t.matrix);
+        input_rows<V, A>(t.src + at, 1, 0, t.column, v + c, t.matrix);
       else
-        input_tile<V, AY, A, false>(t, c, W);
+        input_vector<V, AY, A, false>(t, at, W, v + c);
     }
-  for (; c < t.n; c += W) input_tile<V, AY, A, true>(t, c, t.n - c < W ? t.n - c : W);
+    for (; c < t.n; c += W)
+      input_vector<V, AY, A, true>(t, origin + static_cast<ptrdiff_t>(c), t.n - c < W ? t.n - c : W, v + c);
+    if (more == 0) return;
+  }
+}
+
+// Where a tile of a call is.
+struct output_place {
+  const float* m;
+  float* c;
+  const float* residual;
+};
+
+template <class Tile>
+[[gnu::always_inline]] inline void each_tile(const winograd_output_f32& t, const Tile& tile) {
+  output_place at = {t.m, t.out.c, t.out.residual};
+  for (size_t more = t.more;; --more) {
+    tile(at);
+    if (more == 0) return;
+    at.m += t.step.m, at.c += t.step.c;
+    if (at.residual) at.residual += t.step.residual;
+  }
 }
 
 // Channels from c on of the rows of a tile: point x of row y is at from + y * row + x * point.  Not inlined: lines and
 // squares share it.
 template <class V, int A, int M>
-[[gnu::noinline]] void output_rows(const winograd_output_f32& t, size_t c, const float* from, size_t row,
-                                   size_t point) {
+[[gnu::noinline]] void output_rows(const winograd_output_f32& t, const output_place& tile, size_t c, const float* from,
+                                   size_t row, size_t point) {
   constexpr size_t W = V::width;
   const epilogue_f32& e = *t.out.epilogue;
   const size_t count = t.n - c < W ? t.n - c : W, rows = t.rows, columns = t.columns;
   const bool simple = e.clamp_only && count == W;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   const V bias = simple && e.bias ? V::load(e.bias + t.out.channel + c) : V::set1(-0.0f);
-  float* dst = t.out.c + c;
+  float* dst = tile.c + c;
   const size_t dst_row = t.dst_row, pixel = t.out.ldc;
   for (size_t y = 0; y < rows; ++y, dst += dst_row, from += row) {
     V d[A], o[M];
@@ -188,7 +213,7 @@ template <class V, int A, int M>
       // Copied here alone: vectors of fields would wait until the caller's stores are in L1.
       output_f32 to = t.out;
       to.c = dst, to.channel += c;
-      if (to.residual) to.residual += c + y * t.residual_row;
+      if (to.residual) to.residual = tile.residual + (c + y * t.residual_row);
       t.finish(to, columns, count, line, W);
     }
   }
@@ -197,14 +222,16 @@ template <class V, int A, int M>
 template <class V, int A, int M>
 void output_along(const winograd_output_f32& t) {
   // Rows of M are padded to whole vectors.
-  for (size_t c = 0; c < t.n; c += V::width) output_rows<V, A, M>(t, c, t.m + c, 0, t.matrix);
+  each_tile(t, [&](const output_place& at) {
+    for (size_t c = 0; c < t.n; c += V::width) output_rows<V, A, M>(t, at, c, at.m + c, 0, t.matrix);
+  });
 }
 
 // A whole vector of channels of a tile with all its outputs, bounded and stored; what lies between stays in registers.
 template <class V, int A, int M>
-[[gnu::always_inline]] inline void output_whole(const winograd_output_f32& t, size_t c) {
+[[gnu::always_inline]] inline void output_whole(const winograd_output_f32& t, const output_place& at, size_t c) {
   const size_t matrix = t.matrix, pixel = t.out.ldc, row = t.dst_row;
-  const float* m = t.m + c;
+  const float* m = at.m + c;
   V between[M][A];
   QUERN_UNROLL for (int x = 0; x < A; ++x, m += matrix) {
     V d[A], o[M];
@@ -215,7 +242,7 @@ template <class V, int A, int M>
   const epilogue_f32& e = *t.out.epilogue;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   const V bias = e.bias ? V::load(e.bias + t.out.channel + c) : V::set1(-0.0f);
-  float* dst = t.out.c + c;
+  float* dst = at.c + c;
   QUERN_UNROLL for (int y = 0; y < M; ++y, dst += row) {
     V o[M];
     output_line<A, M>(between[y], o);
@@ -228,21 +255,23 @@ template <class V, int A, int M>
 void output_square(const winograd_output_f32& t) {
   constexpr size_t W = V::width;
   const size_t matrix = t.matrix;
-  size_t first = 0;
-  if constexpr (M * A + A + 2 <= V::registers)
-    if (t.out.epilogue->clamp_only && t.rows == M && t.columns == M)
-      for (; first + W <= t.n; first += W) output_whole<V, A, M>(t, first);
-  for (size_t c = first; c < t.n; c += W) {
-    const float* m = t.m + c;
-    alignas(64) float between[M * A * W];
-    for (int x = 0; x < A; ++x, m += matrix) {
-      V d[A], o[M];
-      QUERN_UNROLL for (int y = 0; y < A; ++y) d[y] = V::load(m + y * A * matrix);
-      output_line<A, M>(d, o);
-      QUERN_UNROLL for (int y = 0; y < M; ++y) o[y].store(between + (y * A + x) * W);
+  each_tile(t, [&](const output_place& at) {
+    size_t c = 0;
+    if constexpr (M * A + A + 2 <= V::registers)
+      if (t.out.epilogue->clamp_only && t.rows == M && t.columns == M)
+        for (; c + W <= t.n; c += W) output_whole<V, A, M>(t, at, c);
+    for (; c < t.n; c += W) {
+      const float* m = at.m + c;
+      alignas(64) float between[M * A * W];
+      for (int x = 0; x < A; ++x, m += matrix) {
+        V d[A], o[M];
+        QUERN_UNROLL for (int y = 0; y < A; ++y) d[y] = V::load(m + y * A * matrix);
+        output_line<A, M>(d, o);
+        QUERN_UNROLL for (int y = 0; y < M; ++y) o[y].store(between + (y * A + x) * W);
+      }
+      output_rows<V, A, M>(t, at, c, between, A * W, W);
     }
-    output_rows<V, A, M>(t, c, between, A * W, W);
-  }
+  });
 }
 
 // The row of F(M, R).
