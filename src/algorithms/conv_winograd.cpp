@@ -118,7 +118,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
   const float* a = w.v;
   float* m = w.m;
   for (int64_t point = 0, y = 0; y < t.ay; ++y)
-    for (int64_t x = 0; x < t.ax; ++x, ++point, a += w.s.parts * w.s.v, m += w.s.m) {
+    for (int64_t x = 0; x < t.ax; ++x, ++point, a += w.s.point, m += w.s.point) {
       const int64_t parts_x = t.parts_at(1, x);
       call.taps = static_cast<size_t>(t.parts_at(0, y) * parts_x);
       const float* const next_point =
@@ -164,16 +164,16 @@ void run(const form& f, const job& j, const execution& e) {
     return sizes(t, j.row, panels, tiles, j.blocks.word[block_panels], through_buffer(j.problem, g, j.row));
   };
   const auto compute = [&](tile_group& group, const sizes& s, int64_t first, int64_t last, char* workspace) {
-    float* const v = reinterpret_cast<float*>(workspace);
-    float* const m = v + group.t.points() * s.parts * s.v;
-    group.buffer = m + group.t.points() * s.m;
+    float* const m = reinterpret_cast<float*>(workspace);
+    float* const v = m + s.point;
+    group.buffer = v + group.t.points() * s.point;
     const work w = {group, s, v, m};
     transform_input(w, first, last, [&](winograd_input_f32& call, int64_t part, int64_t tile, int64_t c) {
-      call.v = w.v + part * s.v + tile * s.v_row + c, call.matrix = s.parts * s.v, call.step.v = s.v_row;
+      call.v = w.v + part * s.v + tile * s.v_row + c, call.matrix = s.point, call.step.v = s.v_row;
     });
     multiply(w, first, last);
     transform_output(w, first, last, g.k, [&](winograd_output_f32& call, int64_t tile, int64_t c) {
-      call.m = w.m + tile * s.m_row + c, call.matrix = s.m, call.step.m = s.m_row;
+      call.m = w.m + tile * s.m_row + c, call.matrix = s.point, call.step.m = s.m_row;
     });
   };
   for_each_group(f, j, e, j.row.nr, sizes_of, compute);

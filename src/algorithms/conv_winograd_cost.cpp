@@ -56,15 +56,15 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which is
   // to be large enough to hide that: each tile buys the cycles of one product a line.  Where L2 does not hold so many,
   // more tiles wait in L3, and more still of weights that L3 does not keep.
-  const int64_t l2 = int64_t(m.l2),
-                one_tile = std::max<int64_t>(1, t.points() * (g.c * t.all_parts() + panels.columns()) * 4);
+  const int64_t l2 = int64_t(m.l2), one_tile = (t.points() + 1) * std::max(g.c * t.all_parts(), panels.columns()) * 4;
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
   const bool buffers = through_buffer(p, g, row);
   b.word[image_ahead] = asks_ahead(p, g, row, m);
   b.word[weights_ahead] = !resident;
   // So many tiles barely.
-  const double hides = std::min(64 / (m.l3_rate * m.cycle_ns) / (pace(row, m) * 8 / row.vector), 1000.0);
+  const double line = 64 / (copy_rate(m, double(weights)) * m.cycle_ns), product = pace(row, m) * 8 / row.vector;
+  const double hides = std::min(line / product, 1000.0);
   const auto whole = [&](double tiles) { return std::max(up(12, row.mr), up(int64_t(tiles), row.mr)) * row.mr; };
   const int64_t least = whole(0), in_l2 = l2_keeps(m);
   const bool near = !resident && whole(hides) * one_tile <= in_l2;
@@ -74,9 +74,13 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
                           : resident && b.word[image_ahead] && !buffers ? least
                                                                         : whole(25);
   const int64_t most = std::clamp(room / one_tile / row.mr * row.mr, least, largest);
-  // All tiles at once, or in halves that still hide the weights, where they leave those no room in L2.
-  const bool halves = near && t.tiles * one_tile > l2 * 5 / 8 && double(t.tiles) >= 2 * hides;
-  const int64_t groups = t.tiles > room / one_tile ? std::max<int64_t>(1, up(t.tiles, most)) : halves ? 2 : 1;
+  // As few groups as L2 holds, but none that does not hide the weights; halves where all tiles would leave those no
+  // room.
+  const int64_t hidden = near ? int64_t(double(t.tiles) / hides) : t.tiles;
+  const bool halves = near && t.tiles * one_tile > l2 * 5 / 8 && hidden >= 2;
+  const int64_t groups = t.tiles > room / one_tile ? std::max<int64_t>(1, std::min(up(t.tiles, most), hidden))
+                         : halves                  ? 2
+                                                   : 1;
   const int64_t group_tiles = share_out(b, t, m, threads, groups, least, panels.count(), row.nr,
                                         [&] { return compute_cycles(p, t, row, m, b); });
   b.workspace_bytes = sizes(t, row, panels, group_tiles, b.word[block_panels], buffers).bytes(t.points());

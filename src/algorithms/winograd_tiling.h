@@ -195,9 +195,11 @@ inline int64_t padded(int64_t channels, int64_t vector) {
 // Floats of one of the buffers between layouts.
 inline int64_t buffer_floats(const tiling& t) { return t.ay * ((buffer_tiles - 1) * t.mx + t.ax) * buffer_channels; }
 
-// Floats of a group's products, before and after, and of the buffers between layouts.
+// A group of tiles in the workspace: V, the transformed pixels, [point + 1][part][tile][channels], and M, the products,
+// [point][tile][channels].  Those of a point lie where the pixels of the one before it were, which nothing asks for any
+// longer and L1 still has: half the room, so L2 has it for as many tiles again, or for weights.
 struct sizes {
-  int64_t tiles, parts, v_row, v, m_row, m, buffer;  // floats; of v from part to part, of m from point to point
+  int64_t tiles, parts, v_row, v, m_row, point, buffer;  // floats; of v from part to part
   int64_t buffers;
   sizes(const tiling& t, const kernel& row, const weight_panels& panels, int64_t group_tiles, int64_t panel_count,
         bool through_buffer)
@@ -206,11 +208,11 @@ struct sizes {
         v_row(padded(t.g.c, row.vector)),
         v(tiles * v_row + 16),
         m_row(padded(std::min(panel_count * row.nr, panels.columns()), row.vector)),
-        m(tiles * m_row + 16),
+        point(std::max(parts * v, tiles * m_row + 16)),
         buffer(through_buffer ? buffer_floats(t) : 0),
         buffers(through_buffer ? 2 : 0) {}
   uint64_t bytes(int64_t points) const {
-    return uint64_t(up((points * (parts * v + m) + buffers * buffer) * 4, QUERN_ALIGN) * QUERN_ALIGN);
+    return uint64_t(up(((points + 1) * point + buffers * buffer) * 4, QUERN_ALIGN) * QUERN_ALIGN);
   }
 };
 
