@@ -147,7 +147,6 @@ struct depthwise_f32 {
   size_t dst_vector, residual_vector;
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
   lines_ahead ahead[2];               // hints: inputs and outputs of the next call, to be brought into L2 meanwhile
-  bool claims;                        // a hint: outputs are not in L2, they are to be asked for before the sums
 };
 
 // ---- depthwise_planar_f32 ---------------------------------------------------------------------

@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_channels, blocks, fetches_ahead, claims_outputs };
+enum word { bands, block_channels, blocks, fetches_ahead };
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
@@ -102,9 +102,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const bool one_call = g.phases() * g.out[0] * b.word[blocks] == 1 && g.src_block == 1 && g.dst_block == 1 &&
                         axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
   b.word[fetches_ahead] = waits && one_call;
-  // Pixels of one or two lines of the cache follow each other, which the hardware sees; where L3 is slow, claims are
-  // only in the way of inputs (Granite Rapids: a twentieth of 7x7).
-  b.word[claims_outputs] = !slow_l3(m) && !b.word[fetches_ahead] && o.all() > double(m.l2) && g.dst[4] > 32;
   return b;
 }
 
@@ -184,7 +181,6 @@ void run(const job& j, const execution& e) {
     call.out.epilogue = &epilogue;
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
-    call.claims = word[claims_outputs];
     const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
     const int64_t classes_y = axis_class::count_of(ph.h), classes_x = axis_class::count_of(ph.w);
     for (int64_t cy = 0; cy < classes_y; ++cy)

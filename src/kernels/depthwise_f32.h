@@ -148,7 +148,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   // Squares of three, of which registers hold all weights beside three lines of seven sums (a tenth of what L2 keeps, a
   // fifth of 7x7, Granite Rapids).
   if constexpr (V::width == 16 && MR % 7 == 0 && TAPS == 3 && STEP == 1 && !part) {
-    if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead && !d.claims) {
+    if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead) {
       for (size_t rest; (rest = d.y.count - y) > 1;) {
         const size_t lines = rest == 2 || rest == 4 ? 2 : 3;
         const auto run = lines == 3 ? run_lines<V, 3, 7, TAPS, MISS> : run_lines<V, 2, 7, TAPS, MISS>;
@@ -171,7 +171,6 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
       if (k.ahead) fetch_between(k.ahead, MR);
-      if (d.claims) claim(dst, MR, d.out.ldc);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
         const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
