@@ -98,7 +98,6 @@ struct gemm_f32 {
   const float* ahead;  // a hint: what to fetch meanwhile, so many elements on a step of k; NULL: B itself
   size_t pace;
   bool near;    // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
-  bool claims;  // a hint: C is not in L2, it is to be asked for before the sums
   output_f32 out;
   // So many tiles follow the first, each these elements, and output channels, further on; what is ahead goes on, too.
   size_t more;

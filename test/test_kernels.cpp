@@ -130,7 +130,7 @@ class tile_bench {
           for (size_t j = 0; j < n; ++j) want[i * n + j] += x * y[j];
         }
     const epilogue_f32 e = epilogue(v, channels);
-    g.accumulate = v.accumulate, g.claims = m % 2 != 0;
+    g.accumulate = v.accumulate;
     g.out.epilogue = v.epilogue ? &e : nullptr;
     g.out.channels_are_rows = v.rows, g.out.channel = v.channel;
     if (v.epilogue == 2 && v.residual) {
@@ -309,7 +309,7 @@ TEST_P(kernels, take_tiles_behind_each_other) {
     gemm_f32 g = {};
     g.m = m, g.n = n, g.k = k, g.taps = 1, g.tap = &tap;
     g.a = a.data(), g.lda = lda, g.b = b.data(), g.ldb = n;
-    g.accumulate = d.one_in(2), g.near = d.one_in(2), g.claims = d.one_in(2);
+    g.accumulate = d.one_in(2), g.near = d.one_in(2);
     if (d.one_in(2)) g.ahead = b.data(), g.pace = 16;
     g.out.epilogue = d.one_in(4) ? nullptr : &e, g.out.channels_are_rows = rows;
     g.out.ldc = ldc, g.out.residual = e.residual ? residual.data() : nullptr, g.out.ldr = ldr;

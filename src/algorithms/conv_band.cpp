@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, blocks, chunk, lines, sown, strip_floats, written };
+enum word { bands, block_panels, blocks, chunk, lines, sown, strip_floats, streams };
 
 constexpr int64_t most_taps = 64;  // of a chunk
 
@@ -128,7 +128,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count()));
   }
   b.word[bands] = parts;
-  b.word[written] = b.word[sown] ? plain_writes : writes_of(g, m);
+  b.word[streams] = !b.word[sown] && streams_outputs(g, m);
   b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), channel_blocks));
   b.word[blocks] = up(panels.count(), b.word[block_panels]);
 
@@ -146,7 +146,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(b.word[bands]) * double(g.n) : 1;
   // The image is copied before anything is multiplied, which hides none of it.
-  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[written] == streamed_writes));
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -233,7 +233,7 @@ void rows_of_panel(const block& b, gemm_f32 tile, range ys, int64_t channel) {
     const int64_t end = std::min(slots, done + word[chunk]);
     tile.accumulate = done > 0;
     tile.out.epilogue = end == slots ? &b.epilogue : nullptr;
-    set_writes(tile, word[written]);
+    set_stream(tile, word[streams]);
     for (int64_t y = ys.begin; y < ys.end; ++y) {
       const range th = ph.h.taps_at(y);
       tile.taps = 0;
@@ -301,7 +301,7 @@ void run(const job& j, const execution& e) {
       for (int64_t y = at.rows.begin; y < at.rows.end; y += word[lines])
         rows_of_panel(b, tile, {y, std::min(at.rows.end, y + word[lines])}, at.group * g.k + panel * j.row.nr);
     }
-    if (word[written] == streamed_writes) finish_streams();
+    if (word[streams]) finish_streams();
   });
 }
 

@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, panels_at_once, chunk_k, images, written, fetches };
+enum word { bands, block_panels, panels_at_once, chunk_k, images, streams, fetches };
 
 // What tiles fetch meanwhile.
 enum fetched : int64_t { nothing = 0, next_strip = 1, weights_behind = 2, next_line = 4 };
@@ -119,7 +119,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.packed_bytes = uint64_t(panels.size()) * sizeof(float);
   if (most_taps(g) > stack_taps)
     b.workspace_bytes = uint64_t(up(2 * most_taps(g) * int64_t(sizeof(gemm_tap)), QUERN_ALIGN) * QUERN_ALIGN);
-  b.word[written] = writes_of(g, m);
+  b.word[streams] = streams_outputs(g, m);
 
   const phase first = phase_of(g, 0);
   const int64_t k = std::max<int64_t>(1, first.taps() * g.c);
@@ -180,7 +180,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double passes = double(b.word[bands]) * double(up(g.n, b.word[images]));
   const double read =
       (o.weights > l2 ? o.weights * passes : o.weights) + (o.image / passes > l2 / 2 ? o.image * reads : o.image);
-  return overlapped(row, m, b, o.cycles(m, read, b.word[written] == streamed_writes));
+  return overlapped(row, m, b, o.cycles(m, read, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -251,7 +251,7 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   tile.accumulate = taps.before > 0;
   tile.out.ldc = s.line.dst, tile.out.ldr = s.line.residual;
   tile.out.epilogue = taps.before + taps.here == taps.total ? &b.epilogue : nullptr;
-  set_writes(tile, b.j.blocks.word[written]);
+  set_stream(tile, b.j.blocks.word[streams]);
   if (!side_by_side(g.k, g.groups, g.dst_block)) tile.out.block = g.dst_block, tile.out.next = g.dst[1];
   if (!side_by_side(g.k, g.groups, g.residual_block))
     tile.out.residual_block = g.residual_block, tile.out.residual_next = g.residual[1];
@@ -383,7 +383,7 @@ void run(const job& j, const execution& e) {
         first = taps.end;
       } while (first < units);
     }
-    if (word[written] == streamed_writes) finish_streams();
+    if (word[streams]) finish_streams();
   });
 }
 

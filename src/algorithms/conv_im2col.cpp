@@ -19,7 +19,7 @@
 namespace quern {
 namespace {
 
-enum word { k_block, pixel_block, pixel_blocks, channel_block, channel_blocks, flags, written };
+enum word { k_block, pixel_block, pixel_blocks, channel_block, channel_blocks, flags, streams };
 enum flag : uint32_t { channels_across = 1, in_place = 2, scattered = 4 };
 
 constexpr int64_t padding = 16;  // between packed rows: a power of two would fall into few sets of L1
@@ -129,7 +129,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   int64_t pixels = std::max<int64_t>(pixel_tile, l2 / 2 / kc / pixel_tile * pixel_tile);
   pixels = std::min(pixels, up(std::max<int64_t>(x.pixels, 1), pixel_tile) * pixel_tile);
 
-  b.word[written] = writes_of(g, m);
+  b.word[streams] = streams_outputs(g, m);
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
   b.word[k_block] = kc;
@@ -168,7 +168,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // Lines of planes lie in as many pages as a tile has channels: from a slow L3 each is waited for.
   const bool scattered_lines = !(b.word[flags] & channels_across) && o.all() > double(m.l2) && slow_l3(m);
   const double reads = o.weights * passes + o.image + (scattered_lines ? 0.5 * o.output : 0);
-  return overlapped(row, m, b, o.cycles(m, reads, b.word[written] == streamed_writes));
+  return overlapped(row, m, b, o.cycles(m, reads, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -272,7 +272,7 @@ void run_across(const block& b) {
       tile.out.ldr = b.ph.w.out_step * b.g.residual[4];
       tile.accumulate = k0 > 0;
       tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
-      set_writes(tile, b.j.blocks.word[written]);
+      set_stream(tile, b.j.blocks.word[streams]);
       tile.out.channel = b.channel + panel * row.nr;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
@@ -326,7 +326,7 @@ void run_down(const block& b) {
     tile.accumulate = k0 > 0;
     tile.out.epilogue = ks.end == b.k ? &b.epilogue : nullptr;
     tile.out.channels_are_rows = true;
-    set_writes(tile, b.j.blocks.word[written]);
+    set_stream(tile, b.j.blocks.word[streams]);
     tile.step = {.b = reads_image ? row.nr : row.nr * ks.count(), .c = row.nr, .residual = row.nr};
     const cut tiles(b.g.k, row.mr);
     for (int64_t i = b.channels.begin; i < std::min(b.channels.end, tiles.tiles); ++i) {
@@ -403,7 +403,7 @@ void run(const job& j, const execution& e) {
       run_across(b);
     else
       run_down(b);
-    if (word[written] == streamed_writes) finish_streams();
+    if (word[streams]) finish_streams();
   });
 }
 

@@ -19,7 +19,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_tiles, blocks, strip_floats, written, sown };
+enum word { bands, block_tiles, blocks, strip_floats, streams, sown };
 
 // How the places of a band lie in the workspace: [c][t][row phase][column phase][row][column], where a phase
 // is every pixel-th place.
@@ -127,7 +127,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, tiles);
   }
   b.word[bands] = parts;
-  b.word[written] = b.word[sown] ? plain_writes : writes_of(g, m);
+  b.word[streams] = !b.word[sown] && streams_outputs(g, m);
   b.word[block_tiles] = up(tiles, channel_blocks);
   b.word[blocks] = up(tiles, b.word[block_tiles]);
   b.word[strip_floats] = up(int64_t(band_floats(g, x, up(rows, parts))), 16) * 16;
@@ -142,7 +142,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // Weights pass once a row.
   const double passes = o.weights > double(m.l2) / 2 ? double(g.out[0] * g.out[1]) * double(g.n) : 1;
   // The image is copied before anything is multiplied, which hides none of it.
-  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[written] == streamed_writes));
+  return overlapped(row, m, b, o.cycles(m, o.weights * passes + 2 * o.image, b.word[streams]));
 }
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
@@ -247,7 +247,7 @@ void run(const job& j, const execution& e) {
     tile.ldb = b.s.plane;
     tile.out.ldc = g.dst[1], tile.out.ldr = g.residual[1];
     tile.out.epilogue = &epilogue;
-    set_writes(tile, word[written]);
+    set_stream(tile, word[streams]);
     tile.out.channels_are_rows = true;
     tile.step = {.b = j.row.nr, .c = j.row.nr, .residual = j.row.nr};
     const auto place = [&](const int64_t* stride, int64_t y) {
@@ -294,7 +294,7 @@ void run(const job& j, const execution& e) {
         }
       }
     }
-    if (word[written] == streamed_writes) finish_streams();
+    if (word[streams]) finish_streams();
   });
 }
 

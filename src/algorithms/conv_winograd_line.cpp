@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, blocks, block_tiles, written };
+enum word { bands, blocks, block_tiles, streams };
 
 constexpr int64_t most_terms = 32;
 
@@ -110,7 +110,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN);
   // Stores that wait for lines of a slow L3 hold up multiply-adds, however they are spread: what a core cannot count on
   // finding there again goes past it (a quarter to a third of such layers: Granite Rapids).
-  b.word[written] = slow_l3(m) && operand_bytes(g, 0).output > l3_share(m) ? streamed_writes : writes_of(g, m);
+  b.word[streams] = (slow_l3(m) && operand_bytes(g, 0).output > l3_share(m)) || streams_outputs(g, m);
   // A step is a multiply-add a tile and vector, or its share of loads; a point is stored and read again.  Weights and V
   // that L1 does not keep come from L2, mostly while others are multiplied.
   const double out_lines = double(g.n * g.out[0] * g.out[1]), sums = double(most * panels.vectors);
@@ -131,7 +131,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const operand_bytes o(geometry_of(p), b.packed_bytes);
-  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, b.word[written] == streamed_writes));
+  return overlapped(row, m, b, o.cycles(m, o.weights + o.image, b.word[streams]));
 }
 
 double error_bound(const full_problem& p) {
@@ -225,7 +225,7 @@ void run(const job& j, const execution& e) {
     if (g.dst_block > 1) before.out.block = size_t(g.dst_block), before.out.next = size_t(g.dst[1]);
     if (g.residual_block > 1)
       before.out.residual_block = size_t(g.residual_block), before.out.residual_next = size_t(g.residual[1]);
-    before.out.stream = word[written] == streamed_writes;
+    before.out.stream = word[streams];
     int64_t next = 0;  // line to transform
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       const range taps = inside ? ph.h.taps_at(y) : range{0, 0};
@@ -262,7 +262,7 @@ void run(const job& j, const execution& e) {
         }
     }
     if (call.before) row.winograd_finish(before);
-    if (word[written] == streamed_writes) finish_streams();
+    if (word[streams]) finish_streams();
   });
 }
 

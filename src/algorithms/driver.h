@@ -182,10 +182,6 @@ struct operand_bytes {
   }
 };
 
-// How outputs are written: as they come, to lines that are asked for first (claim(), epilogue.h), or past the caches,
-// where no next layer would find them.
-enum writes : int64_t { plain_writes, claimed_writes, streamed_writes };
-
 // Whether a core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle; Zen 4: 46).
 inline bool slow_l3(const machine& on) { return on.l3_rate * on.cycle_ns < 16; }
 
@@ -204,19 +200,13 @@ inline double slow_copy_cycles(const geometry& g, const machine& m) {
   return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
 }
 
-// Of a slow L3 nothing is asked: claims take the places of stores, which leave one behind the other as fast (3 to
-// 14 % of layers).
-inline writes writes_of(const geometry& g, const machine& on) {
-  const operand_bytes o(g, 0);
-  if (o.output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6))) return streamed_writes;
-  return o.all() > double(on.l2) && !slow_l3(on) ? claimed_writes : plain_writes;
+// Whether outputs are written past the caches, where no next layer would find them.
+inline bool streams_outputs(const geometry& g, const machine& on) {
+  return operand_bytes(g, 0).output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
 }
 
 // The same of a tile; unfinished sums are read again, and go past nothing.
-inline void set_writes(gemm_f32& tile, int64_t how) {
-  tile.out.stream = how == streamed_writes && tile.out.epilogue;
-  tile.claims = how != plain_writes && !tile.out.stream;
-}
+inline void set_stream(gemm_f32& tile, bool streams) { tile.out.stream = streams && tile.out.epilogue; }
 
 // What its rows of A take, of which `k` elements are new to it: a line at a time, from L2.  That is where tall tiles
 // lose: the panels of B that pass by leave little of A in L1.

@@ -19,11 +19,9 @@ namespace {
   return block == 0 ? j : j / block * next + j % block;
 }
 
-// Asks for the line of an output that is stored when the sums are done.  Stores that miss L2 are waited for one after
-// the other, at rows far apart without help by the hardware: that took up to a third of whole layers (Zen 4).
-[[gnu::always_inline]] inline void claim(const float* c) { __builtin_prefetch(c, 1, 3); }
+// Asks for the lines of outputs that are stored when the sums are done.
 [[gnu::always_inline]] inline void claim(const float* c, size_t rows, size_t step) {
-  QUERN_ROLL for (size_t i = 0; i < rows; ++i) claim(c + i * step);
+  QUERN_ROLL for (size_t i = 0; i < rows; ++i) __builtin_prefetch(c + i * step, 1, 3);
 }
 
 // Whether whole vectors of every row may be streamed.

@@ -118,9 +118,6 @@ void tile(const gemm_f32& g) {
       }
     } else {
       QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
-      if (call->claims)
-        QUERN_UNROLL for (int j = 0; j < NV; ++j)
-            claim(at.c + column(j * W, call->out.block, call->out.next), MR, call->out.ldc);
     }
 
     if constexpr (requires { typename V::factors; }) {
