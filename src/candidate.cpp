@@ -67,6 +67,9 @@ int explain(const quern_candidate& c, char* out, size_t size) {
                       : c.measured_ns > 0       ? "chosen: the lowest measured time, within 3 %%"
                                                 : "chosen: the lowest predicted time");
     case QUERN_REASON_ISA: {
+      if (strcmp(field, "gpu.shared_bytes") == 0)
+        return snprintf(out, size, "needs %" PRId64 " bytes of shared memory, a block of this GPU has %" PRId64,
+                        c.limit, c.value);
       if (c.backend == QUERN_BACKEND_CUDA)
         return snprintf(out, size, "needs compute capability %d.%d, this GPU has %d.%d", int(c.limit / 10),
                         int(c.limit % 10), int(c.value / 10), int(c.value % 10));

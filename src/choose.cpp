@@ -50,6 +50,13 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
     o.why = {QUERN_REASON_ISA, "gpu.capability", w.machine.gpu.capability, row.capability};
     return;
   }
+  // So much all have that run the row at all; those of one capability know what it has.
+  constexpr uint64_t least_shared = 99 << 10;
+  if (!row.capability_alone && row.shared_bytes > std::max(w.machine.gpu.shared_bytes, least_shared)) {
+    o.verdict = QUERN_UNAVAILABLE;
+    o.why = {QUERN_REASON_ISA, "gpu.shared_bytes", static_cast<int64_t>(w.machine.gpu.shared_bytes), row.shared_bytes};
+    return;
+  }
   if (row.type && row.type != p.src.type) {
     o.why = {QUERN_REASON_TYPE, "src.type", p.src.type, row.type};
     return;

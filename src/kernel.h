@@ -443,6 +443,7 @@ struct dot_f32 {
 //   group             cuda/group.h
 //   group_box         cuda/group_box.h
 //   depthwise_box     cuda/depthwise_box.h
+//   toeplitz          cuda/toeplitz.h
 //   first_layer       cuda/first_layer.h
 //   first_box         cuda/first_box.h
 //   pooling           cuda/pooling.h
@@ -488,9 +489,10 @@ enum class kind : uint8_t {
   walk,
   group,
   group_box,
-  depthwise_box
+  depthwise_box,
+  toeplitz
 };
-constexpr size_t kinds = size_t(kind::depthwise_box) + 1;
+constexpr size_t kinds = size_t(kind::toeplitz) + 1;
 
 // How a kernel of kind implicit_f32 or tensor finds what it reads.
 enum class index_scheme : uint8_t { increments, division, table };

@@ -14,6 +14,7 @@
 #include "fake_implicit.h"
 #include "fake_lines.h"
 #include "fake_tma.h"
+#include "fake_toeplitz.h"
 #include "registry.h"
 
 namespace quern::test {
@@ -108,6 +109,8 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     };
     boxes("c8", run_group_boxes<typename group_tiles<T>::c8>);
     boxes("c16", run_group_boxes<typename group_tiles<T>::c16>);
+    if ("toeplitz_" + type + "_14x16_sm80" == row.name)
+      run_toeplitz<T>(*static_cast<const toeplitz_conv*>(parameters[0]), blocks);
     run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
     run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);
     run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);

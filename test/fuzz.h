@@ -214,7 +214,7 @@ inline quern_problem random_few_channels(dice& d) {
       for (int i = 1; i < 3; ++i) s.filter[i] = taps, s.stride[i] = step, s.dilation[i] = 1;
     }
     if (d.one_in(8)) {  // filters that reach over the image
-      s.op = QUERN_CONV, s.c = 1, s.groups = d.from(2, 40), s.k = d.from(1, 2);
+      s.op = QUERN_CONV, s.c = 1, s.groups = d.one_in(2) ? 8 * d.from(1, 5) : d.from(2, 40), s.k = d.from(1, 2);
       for (int i = 1; i < 3; ++i) {
         s.filter[i] = d.from(27, 31), s.begin[i] = d.from(13, s.filter[i] - 14);
         s.stride[i] = s.dilation[i] = 1, s.image[i] = d.from(1, 14), s.end[i] = s.filter[i] - 1 - s.begin[i];

@@ -148,7 +148,7 @@ TEST_F(CudaDevice, GpusAsValues) {
     EXPECT_EQ(explained(c), std::string("needs compute capability ") + least + ", this GPU has 7.0");
   }
   // Some instructions went as they came.
-  value.capability = 100;
+  value.capability = 100, value.shared_bytes = 227 << 10;
   wish.algorithm = nullptr;
   for (const quern_candidate& c : candidates(p, wish))
     EXPECT_EQ(c.verdict == QUERN_UNAVAILABLE, strstr(c.kernel, "_sm90a") != nullptr) << c.kernel;
@@ -216,6 +216,12 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80", "conv_depthwise_box"},
       {"nhwc g96mb32ic96ih112oc96oh56kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75"},
+      {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "toeplitz_f16_14x16_sm80"},
+      {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f16_line14_sm75", "conv_toeplitz"},
+      {"bf16 nhwc g768mb32ic768ih7oc768oh7kh7ph3", "toeplitz_bf16_14x16_sm80"},
+      {"f16 nhwc g384mb32ic384ih14oc384oh14kh7ph3", "group_f16_d8_7x7_sm80"},
+      {"f16 nhwc g672mb32ic672ih14oc672oh14kh5ph2", "walk_f16_c1_5x5_sm80"},
+      {"bf16 nhwc g1152mb32ic1152ih7oc1152oh7kh5ph2", "walk_bf16_c1_5x5_sm80"},
       {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_box_f16_c8_sm90a"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80", "conv_group_box"},
@@ -546,7 +552,7 @@ const kernel& kernel_called(const char* name) {
 
 bool for_few_channels(kind k) {
   return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::group_box ||
-         k == kind::depthwise_box || k == kind::first_layer || k == kind::first_box;
+         k == kind::depthwise_box || k == kind::toeplitz || k == kind::first_layer || k == kind::first_box;
 }
 
 // Every row of those for few channels a group and of both algorithms for first layers, often.
@@ -799,6 +805,54 @@ TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
           }));
         }
       }
+  }
+}
+
+// Blocks of 8.6 have less shared memory than those of 8.0.
+TEST_F(CudaDevice, KernelsFindTheirSharedMemory) {
+  quern_problem p;
+  ASSERT_EQ(quern_problem_parse("f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", &p, nullptr), QUERN_OK);
+  for (const bool enough : {true, false}) {
+    quern_gpu asked = {};
+    asked.size = sizeof asked, asked.capability = enough ? 80 : 86, asked.shared_bytes = (enough ? 163 : 99) << 10;
+    quern_wish wish = wish_of();
+    wish.gpu = &asked;
+    quern_plan plan;
+    quern_error error = {};
+    ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
+    EXPECT_STREQ(plan.kernel, enough ? "toeplitz_f16_14x16_sm80" : "few_f16_line14_sm75");
+    wish.kernel = "toeplitz_f16_14x16_sm80";
+    EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error) == QUERN_OK, enough);
+    EXPECT_EQ(strstr(error.text, "bytes of shared memory, a block of this GPU has 101376") != nullptr, !enough)
+        << error.text;
+  }
+}
+
+// conv_toeplitz multiplies all of a line by zero: what is not finite stays in lines that meet it.
+TEST_F(CudaDevice, ToeplitzMatricesLoseLinesAlone) {
+  const way how = on(open());
+  constexpr size_t wide = 9;
+  quern_problem p;
+  ASSERT_EQ(quern_problem_parse("f16 nhwc g16mb2ic16ih9oc16oh9kh3ph1", &p, nullptr), QUERN_OK);
+  p = completed(p);
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    dice d(3);
+    int left = 700;
+    const auto number = [&] { return static_cast<float>(d.from(-2, 2)); };
+    const operands in(
+        p, edge::back, [&] { return left-- == 0 ? bad : number(); }, [] { return 0.0f; });
+    const solution want = solve(p, in, "reference", nullptr), got = solve(p, in, "conv_toeplitz", nullptr, how);
+    ASSERT_EQ(got.failure, "");
+    int lost = 0;
+    for (size_t line = 0; line < want.dst.size(); line += wide) {
+      bool meets = false;
+      for (size_t i = line; i < line + wide; ++i) meets |= !std::isfinite(want.dst[i]);
+      lost += meets;
+      for (size_t i = line; i < line + wide; ++i)
+        EXPECT_TRUE(got.dst[i] == want.dst[i] || (meets && std::isnan(got.dst[i]))) << "around " << bad << " at " << i;
+    }
+    EXPECT_GE(lost, 1);
+    EXPECT_LE(lost, 3);
   }
 }
 

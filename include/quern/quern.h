@@ -271,9 +271,10 @@ enum {
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
  * conv_implicit, conv_tensor, conv_tma, conv_tma_f16x3, conv_first_layer, conv_first_box, conv_few_channels,
- * conv_walk, conv_group and conv_group_box multiply its zeros, so there an infinite or NaN weight beside padding gives
- * NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.  These last two multiply inputs
- * of some groups beside an output's own by zero as well: where those are infinite or NaN, the output is NaN.
+ * conv_walk, conv_group, conv_group_box and conv_toeplitz multiply its zeros, so there an infinite or NaN weight beside
+ * padding gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.  These last three
+ * multiply inputs beside an output's own by zero as well, of some other groups, conv_toeplitz of all of a line: where
+ * those are infinite or NaN, the output is NaN.
  *
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
@@ -502,7 +503,7 @@ enum {
 typedef int32_t quern_reason;
 enum {
   QUERN_REASON_NONE = 0,
-  QUERN_REASON_ISA = 1,       /* the CPU lacks an instruction set, the GPU a compute capability     */
+  QUERN_REASON_ISA = 1,       /* the CPU lacks an instruction set, the GPU a capability or memory   */
   QUERN_REASON_TYPE = 2,      /* it does not compute this type                                      */
   QUERN_REASON_LAYOUT = 3,    /* it does not read or write this layout                              */
   QUERN_REASON_SHAPE = 4,     /* a size, stride or window field is outside of what it takes         */
