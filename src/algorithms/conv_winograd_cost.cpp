@@ -56,7 +56,8 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   // Weights that stay in L2 leave it to as many tiles as a row tile takes; others pass once for every group, which is
   // to be large enough to hide that: each tile buys the cycles of one product a line.  Where L2 does not hold so many,
   // more tiles wait in L3, and more still of weights that L3 does not keep.
-  const int64_t l2 = int64_t(m.l2), one_tile = (t.points() + 1) * std::max(g.c * t.all_parts(), panels.columns()) * 4;
+  const int64_t l2 = int64_t(m.l2);
+  const int64_t one_tile = (t.points() + 1) * std::max({g.c * t.all_parts(), panels.columns(), int64_t{1}}) * 4;
   const int64_t weights = panels.taps * g.c * panels.columns() * 4;
   const bool resident = weights <= l2 * 5 / 8, far = double(weights) > l3_share(m);
   const bool buffers = through_buffer(p, g, row);
