@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The verbs on whatever problems, wishes and sizes the bytes say: an answer with a sentence, never a crash or a
-// hang; what is small enough is packed and run in memory of exactly the stated sizes, and must equal the
-// reference.
+// The verbs on whatever problems, wishes, processors and sizes the bytes say: an answer with a sentence, never a
+// crash or a hang; what is small enough is packed and run in memory of exactly the stated sizes, and must equal
+// the reference.
 #include <quern/quern.h>
 
 #include <algorithm>
@@ -112,10 +112,18 @@ void damage(quern_problem& p, input& in) {
   p.size = some_size(in, sizeof p);
 }
 
+void set_types(quern_problem& p, input& in) {
+  static constexpr quern_type types[] = {QUERN_F32, QUERN_F16, QUERN_BF16, QUERN_S8, QUERN_E4M3};
+  const quern_type type = types[in.upto(4)];
+  for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual}) t->type = type;
+  if (in.upto(2) == 0) p.dst.type = p.residual.type = types[in.upto(2)];
+}
+
 constexpr quern_cpu host = {sizeof(quern_cpu), 1, quern::lowest_isa, 32 << 10, 256 << 10, 0, 0};
 
 struct wish {
   quern_cpu cpu = host;
+  quern_gpu gpu = {};
   quern_wish w = {};
   explicit wish(input& in) {
     w.size = sizeof w;
@@ -133,6 +141,13 @@ struct wish {
       w.cpu = &cpu;
       if (in.upto(1)) cpu.l1_bytes = in.raw<uint64_t>(), cpu.l2_bytes = in.raw<uint64_t>();
       if (in.upto(3) == 0) cpu.isa = in.upto(3);
+    } else if (in.upto(2) == 0) {
+      static constexpr uint32_t capabilities[] = {75, 80, 89, 90};
+      gpu.size = sizeof gpu, gpu.capability = in.upto(7) ? capabilities[in.upto(3)] : in.raw<uint32_t>();
+      if (in.upto(1)) gpu.shared_bytes = 227 << 10, gpu.multiprocessors = in.raw<uint16_t>();
+      if (in.upto(3) == 0) gpu.clock_mhz = in.raw<uint32_t>(), gpu.bandwidth = in.raw<uint64_t>();
+      if (in.upto(3) == 0) gpu.l2_bytes = in.raw<uint64_t>(), gpu.shared_bytes = in.raw<uint64_t>();
+      w.gpu = &gpu;
     }
     w.size = some_size(in, sizeof w);
   }
@@ -211,6 +226,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   quern_problem p = small_problem(in);
   add_epilogue(p, in);
   wish w(in);
+  if (w.w.gpu) set_types(p, in);
   if (in.upto(2) == 0) damage(p, in);
 
   quern_error error = {};
@@ -236,6 +252,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (status != QUERN_OK) return 0;
   if (!all.empty()) require(std::strcmp(all[0].kernel, plan.kernel) == 0, "the plan has the chosen kernel");
+  if (w.w.gpu) return 0;  // it is not there
 
   quern_cpu here = {};
   here.size = sizeof here;

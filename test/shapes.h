@@ -203,6 +203,22 @@ inline const shape fixed_shapes[] = {
      .output_padding = {0, 2, 4}},
 };
 
+// Without images, channels, outputs or columns, or several of those: what costs and blocks may not divide by.
+inline std::vector<quern_problem> problems_of_nothing() {
+  std::vector<quern_problem> list;
+  for (const shape& some : fixed_shapes)
+    for (int nothing = 1; nothing < 16; ++nothing) {
+      shape s = some;
+      if (nothing & 1) s.n = 0;
+      if (nothing & 2) s.c = 0;
+      if (nothing & 4) s.k = 0;
+      if (nothing & 8) s.image[2] = 0;
+      quern_problem p = problem_of(s, QUERN_NHWC, QUERN_NHWC);
+      if (quern_problem_complete(&p, &p, nullptr) == QUERN_OK) list.push_back(p);
+    }
+  return list;
+}
+
 // Ends with every piecewise linear epilogue, whose results are exact on small integers.
 inline void set_epilogue(quern_problem& p, int which) {
   quern_epilogue& e = p.epilogue;

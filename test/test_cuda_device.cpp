@@ -162,6 +162,19 @@ TEST_F(CudaDevice, GpusAsValues) {
   EXPECT_EQ(quern_plan_make(&plan, devices[0], &p, &wish, &error), QUERN_OK) << error.text;
 }
 
+TEST_F(CudaDevice, ChoosesForNothing) {
+  for (const uint32_t capability : {75u, 80u, 90u})
+    for (const types& t : product_types)
+      for (const quern_problem& f32 : problems_of_nothing()) {
+        const quern_problem p = of_types(f32, t);
+        quern_gpu gpu = {};
+        gpu.size = sizeof gpu, gpu.capability = capability, gpu.shared_bytes = capability == 90 ? 227 << 10 : 0;
+        quern_wish wish = wish_of();
+        wish.gpu = &gpu;
+        EXPECT_FALSE(candidates(p, wish).empty()) << text_of(p);
+      }
+}
+
 // What an H200 is best at with, measured; there is nothing that no kernel takes.
 TEST_F(CudaDevice, KnownChoices) {
   const struct {
