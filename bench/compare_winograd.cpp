@@ -26,6 +26,7 @@ struct square_form {
 
 constexpr square_form forms[] = {{"F(2,3)", "conv_winograd_f23", driver::of<2, 3>::f},
                                  {"F(4,3)", "conv_winograd_f43", driver::of<4, 3>::f},
+                                 {"F(4x6,3)", "conv_winograd_f6x43", driver::of<6, 3, 0, 0, INT64_MAX, 1, 4>::f},
                                  {"F(6,3)", "conv_winograd_f63", driver::of<6, 3>::f}};
 
 quern_candidate choice_of(const task& t, const char* algorithm) {
@@ -50,7 +51,8 @@ class whole_image {
         row_(row_named(choice_of(*t, form.algorithm).kernel)),
         epilogue_(quern::epilogue_of(t->problem(), t->data().args(nullptr))) {
     for (size_t i = 0; i < row_.winograd->count; ++i)
-      if (row_.winograd->rows[i].mr == form_.m && row_.winograd->rows[i].taps == form_.r)
+      if (row_.winograd->rows[i].mr == tiling_.my && row_.winograd->rows[i].nr == tiling_.mx &&
+          row_.winograd->rows[i].taps == form_.r)
         transforms_ = &row_.winograd->rows[i];
     v_ = tools::buffer(bytes(g_.c)), m_ = tools::buffer(bytes(g_.k));
     const quern_problem gemm = quern_gemm(QUERN_F32, tiling_.tiles, g_.k, g_.c);
@@ -69,11 +71,11 @@ class whole_image {
     quern::winograd_input_f32 in = {};
     in.n = size_t(g_.c), in.src = src, in.matrix = size_t(tiling_.tiles * g_.c);
     in.row = g_.src[3], in.column = g_.src[4];
-    in.points[0] = in.points[1] = int(tiling_.ax);
+    in.points[0] = int(tiling_.ay), in.points[1] = int(tiling_.ax);
     for (int64_t i = 0; i < tiling_.tiles; ++i) {
       const driver::place at(tiling_, i);
-      const int64_t y = tiling_.y.in_begin + at.output(tiling_, 0, form_.m),
-                    x = tiling_.x.in_begin + at.output(tiling_, 1, form_.m);
+      const int64_t y = tiling_.y.in_begin + at.output(tiling_, 0, tiling_.my),
+                    x = tiling_.x.in_begin + at.output(tiling_, 1, tiling_.mx);
       in.rows = driver::on_image(tiling_.y, y, 1, tiling_.ay),
       in.columns = driver::on_image(tiling_.x, x, 1, tiling_.ax);
       in.origin = y * in.row + x * in.column, in.v = v_.floats() + i * g_.c;
@@ -95,9 +97,9 @@ class whole_image {
     out.out.ldc = size_t(g_.dst[4]), out.dst_row = size_t(g_.dst[3]);
     for (int64_t i = 0; i < tiling_.tiles; ++i) {
       const driver::place at(tiling_, i);
-      const int64_t y = at.output(tiling_, 0, form_.m), x = at.output(tiling_, 1, form_.m);
-      out.rows = size_t(driver::outputs(tiling_.y, y, 1, form_.m));
-      out.columns = size_t(driver::outputs(tiling_.x, x, 1, form_.m));
+      const int64_t y = at.output(tiling_, 0, tiling_.my), x = at.output(tiling_, 1, tiling_.mx);
+      out.rows = size_t(driver::outputs(tiling_.y, y, 1, tiling_.my));
+      out.columns = size_t(driver::outputs(tiling_.x, x, 1, tiling_.mx));
       out.m = m_.floats() + i * g_.k, out.out.c = task_->data().dst.floats() + y * g_.dst[3] + x * g_.dst[4];
       transforms_->winograd_output[1](out);
     }
@@ -117,7 +119,7 @@ class whole_image {
           double sum = 0;
           for (int r = 0; r < 3; ++r)
             for (int s = 0; s < 3; ++s)
-              sum += form_.matrices.g[point / tiling_.ax][r] * form_.matrices.g[point % tiling_.ax][s] *
+              sum += form_.matrices[0]->g[point / tiling_.ax][r] * form_.matrices[1]->g[point % tiling_.ax][s] *
                      double(weights[k * g_.weights[0] + c * g_.weights[1] + r * g_.weights[3] + s * g_.weights[4]]);
           u.floats()[c * g_.k + k] = float(sum);
         }
@@ -147,6 +149,7 @@ void winograd_tiled(ring& r) {
                                {128, 28}, {256, 28}, {256, 14}, {512, 14}};
   for (const square_form& form : forms)
     for (const auto& [c, image] : shapes) {
+      if (c < form.f.least_square) continue;
       const std::string channels = std::to_string(c), side = std::to_string(image);
       const auto t = std::make_shared<task>("nhwc mb1ic" + channels + "ih" + side + "oc" + channels +
                                             "kh3ph1 bias act=relu accuracy=f32_loose");

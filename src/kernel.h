@@ -507,7 +507,7 @@ struct kernel {
   quern_type type = QUERN_F32;  // of src and weights; 0: any
   quern_accuracy accuracy = QUERN_ACCURACY_DEFAULT;  // of sums of this type; default: the algorithm's
   uint64_t isa = 0;                                  // QUERN_ISA_* bits, all needed
-  int16_t mr = 0, nr = 0;  // register tile; winograd_f32: mr is m, the outputs of a tile along an axis
+  int16_t mr = 0, nr = 0;  // register tile; winograd_f32: outputs of a tile along y and x, lines have the latter
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
   int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any

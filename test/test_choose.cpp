@@ -42,12 +42,13 @@ const choice choices[] = {
     {"nchw mb1ic512ih7oc2048oh7kh1", avx512, "conv_band", nullptr},
     {"nchw mb1ic144ih56oc24oh56kh1", avx512, "conv_im2col", nullptr},
     // Winograd, but where weights outweigh the image, with fewer products a weight; not for a few channels.
-    {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_winograd_f43", nullptr},
-    {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f43", nullptr},
-    {"nchw mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f43", nullptr},
+    {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_winograd_f6x43", nullptr},
+    {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f6x43", nullptr},
+    {"nchw mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f6x43", nullptr},
+    {"nhwc mb1ic256ih14oc256oh14kh3ph1", avx512, "conv_winograd_f43", nullptr},
     {"nhwc mb1ic512ih7oc512oh7kh3ph1", avx512, "conv_winograd_f23", nullptr, true},
     {"nhwc mb1ic256ih64oc256oh64kh3ph1 accuracy=f32_loose", avx512, "conv_winograd_f63", nullptr},
-    {"nhwc mb1ic512ih1iw1000oc512oh1ow1000kh1kw3ph0pw1", avx512, "conv_winograd_f43", nullptr},
+    {"nhwc mb1ic512ih1iw1000oc512oh1ow1000kh1kw3ph0pw1", avx512, "conv_winograd_f6x43", nullptr},
     {"nhwc mb1ic64ih4oc64oh4kh1kw1", avx512, "conv_direct", nullptr},
     // Channels that fill one tile and not the other.
     {"nhwc mb1ic64ih56oc16oh56kh3ph1 accuracy=f32", avx2, "conv_direct", "gemm_f32_6x16_avx2"},
@@ -85,9 +86,9 @@ const choice choices[] = {
     {"nc8hw8 g30mb1ic240ih28oc240oh28kh1", avx512, "conv_grouped", "grouped_f32_c8_avx512"},
     {"gemm 512x512:512x512", avx2, "gemm", nullptr},
     {"gemm 512x512:512x512", avx512, "gemm", nullptr},
-    {"nhwc mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f43", nullptr},
-    {"nchw mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f43", nullptr},
-    {"nc4hw4 mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f43", nullptr},
+    {"nhwc mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f6x43", nullptr},
+    {"nchw mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f6x43", nullptr},
+    {"nc4hw4 mb1ic64ih56oc64oh56kh3ph1", neon, "conv_winograd_f6x43", nullptr},
 #if defined(__aarch64__)  // 4x8, all that 32-bit ARM has, is no faster than dot products
     {"nhwc mb1ic64ih56oc8oh55kh4ph1", neon, "conv_direct", "gemm_f32_8x8_neon"},
 #endif

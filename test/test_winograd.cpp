@@ -72,8 +72,8 @@ struct exact_matrices {
 // Output y of the form, from inputs d and a filter g, is the sum of d[y + k] g[k]: for all of both, exactly.
 TEST(winograd, the_matrices_are_a_convolution_in_exact_arithmetic) {
   for (const kernel* row : rows_of(kind::winograd_f32)) {
-    const exact_matrices e(row->mr, row->taps);
-    const winograd_matrices w(row->mr, row->taps);
+    const exact_matrices e(row->nr, row->taps);
+    const winograd_matrices w(row->nr, row->taps);
     for (int y = 0; y < e.m; ++y)
       for (int k = 0; k < e.r; ++k)
         for (int x = 0; x < e.a; ++x) {
@@ -101,7 +101,7 @@ void extend(int a, int n, T* d, Coefficient coefficient) {
 // Fewer outputs from fewer points, with the same matrices: exactly, and what is left out would have been zero.
 TEST(winograd, fewer_points_suffice_for_fewer_outputs_in_exact_arithmetic) {
   for (const kernel* row : rows_of(kind::winograd_f32)) {
-    const exact_matrices e(row->mr, row->taps);
+    const exact_matrices e(row->nr, row->taps);
     for (int outputs = 1; outputs < e.m; ++outputs) {
       const int n = points_for(e.a, outputs + e.r - 1);
       ASSERT_GE(n, outputs + e.r - 1);
@@ -147,12 +147,12 @@ class winograd_rows : public kernel_test {
 };
 
 TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
-  const winograd_matrices w(row().mr, row().taps);
+  const winograd_matrices wy(row().mr, row().taps), w(row().nr, row().taps);
   const size_t width = static_cast<size_t>(row().vector);
   for (const bool square : {false, true})
     for (const size_t n : channels())
       for (int round = 0; round < 20; ++round) {
-        const int ay = square ? w.a : 1, ax = w.a;
+        const int ay = square ? wy.a : 1, ax = w.a;
         const edge side = round % 2 ? edge::front : edge::back;
         // From the twelfth round on, fewer points.
         const auto points = [&](int a) { return round < 12 || a == 1 ? a : points_for(a, int(dice_.from(w.r, a))); };
@@ -197,7 +197,7 @@ TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
               double want = 0, magnitude = 0;
               for (int y = 0; y < ay; ++y)
                 for (int x = 0; x < ax; ++x) {
-                  const double factor = (square ? w.bt[i][y] : 1) * w.bt[j][x];
+                  const double factor = (square ? wy.bt[i][y] : 1) * w.bt[j][x];
                   want += factor * d[y][x], magnitude += std::fabs(factor) * made[y][x];
                 }
               if (!is_kept(ay, py, i) || !is_kept(ax, px, j)) continue;
@@ -211,14 +211,14 @@ TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
 }
 
 TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
-  const winograd_matrices w(row().mr, row().taps);
+  const winograd_matrices wy(row().mr, row().taps), w(row().nr, row().taps);
   const size_t width = static_cast<size_t>(row().vector);
   const kernel* const gemm = gemm_of_row();
   ASSERT_NE(gemm, nullptr);
   for (const bool square : {false, true})
     for (const size_t n : channels())
       for (int round = 0; round < 12; ++round) {
-        const int ay = square ? w.a : 1, ax = w.a;
+        const int ay = square ? wy.a : 1, ax = w.a;
         const edge side = round % 2 ? edge::front : edge::back;
         const size_t whole = (n + width - 1) / width * width, matrix = whole + 16;
         guarded<float> m(static_cast<size_t>(ay * ax - 1) * matrix + whole, side);
@@ -226,7 +226,7 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
         m.protect();
         winograd_output_f32 call = {};
         call.n = n, call.m = m.data(), call.matrix = matrix;
-        call.rows = static_cast<size_t>(square ? dice_.from(1, w.m) : 1);
+        call.rows = static_cast<size_t>(square ? dice_.from(1, wy.m) : 1);
         call.columns = static_cast<size_t>(dice_.from(1, w.m));
         const size_t pixel = n + static_cast<size_t>(dice_.from(0, 2));
         call.out.ldc = call.out.ldr = pixel;
@@ -255,7 +255,7 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
             for (int i = 0; i < ay; ++i)
               for (int j = 0; j < ax; ++j) {
                 const double term =
-                    (square ? w.at[y][i] : 1) * w.at[x][j] * double(m[static_cast<size_t>(i * ax + j) * matrix + c]);
+                    (square ? wy.at[y][i] : 1) * w.at[x][j] * double(m[static_cast<size_t>(i * ax + j) * matrix + c]);
                 want += term, magnitude += std::fabs(term);
               }
             want = std::max(want, 0.0);
@@ -268,7 +268,7 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
 }
 
 TEST_P(winograd_rows, take_tiles_behind_each_other) {
-  const winograd_matrices w(row().mr, row().taps);
+  const winograd_matrices wy(row().mr, row().taps), w(row().nr, row().taps);
   const kernel* const gemm = gemm_of_row();
   ASSERT_NE(gemm, nullptr);
   const auto numbers = [&](size_t count) {
@@ -279,10 +279,10 @@ TEST_P(winograd_rows, take_tiles_behind_each_other) {
   for (const bool square : {false, true})
     for (const size_t n : channels())
       for (int round = 0; round < 8; ++round) {
-        const int ay = square ? w.a : 1;
+        const int ay = square ? wy.a : 1;
         const size_t tiles = size_t(dice_.from(2, 4)), points = size_t(ay * w.a), v_tile = n + 16 - n % 16;
         const size_t pixel = n + size_t(dice_.from(0, 2)), step = size_t(w.m) * pixel;
-        const size_t high = square ? size_t(w.m) : 1, line = tiles * step + size_t(dice_.from(0, 3));
+        const size_t high = square ? size_t(wy.m) : 1, line = tiles * step + size_t(dice_.from(0, 3));
         const auto mask = [&](int a) { return round % 2 ? (1u << a) - 1 : uint32_t(dice_.from(0, (1 << a) - 1)); };
         const std::vector<float> src = numbers(size_t(ay) * (line + size_t(w.r) * pixel));
         winograd_input_f32 in = {};

@@ -31,7 +31,7 @@ inline refusal refuse_window(const full_problem& p) {
 inline double error_bound(const full_problem& p) {
   // Of a product's way: at most five roundings in each transform, one of its weight, one a channel and tap of a row.
   const double n = (double(geometry_of(p).c) * taps + 16) * 0x1p-24;
-  return n < 0.5 ? form::f.growth * n / (1 - n) : std::numeric_limits<double>::infinity();
+  return n < 0.5 ? form::f.growth[1] * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
 // Transformed weights of output channels [first, first + count): place(channel, c, point, s, weight).
@@ -39,7 +39,7 @@ template <class Place>
 void pack_points(const geometry& g, int64_t first, int64_t count, const float* weights, Place place) {
   const phase ph = phase_of(g, 0);
   const int64_t base = weight_offset(g, first);
-  const auto& matrix = form::matrices.g;
+  const auto& matrix = form::x.g;
   for (int64_t k = first; k < first + count; ++k) {
     const float* w =
         weights + (weight_offset(g, k) - base) + ph.h.filter_begin * g.weights[3] + ph.w.filter_begin * g.weights[4];

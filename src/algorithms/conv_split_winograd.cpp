@@ -30,7 +30,7 @@ refusal refuse(const form& f, const full_problem& p, const kernel& row) {
 double error_bound(const form& f, const full_problem& p) {
   const geometry& g = geometry_of(p);
   const tiling t = tiling_of(f, g);
-  const double growth = (g.filter[1] > 1 ? f.growth : 1) * (g.filter[2] > 1 ? f.growth : 1);
+  const double growth = (t.square ? f.growth[0] : 1) * f.growth[1];
   const double steps = double(t.all_parts()) * std::ceil(double(g.c) / depth);
   const double n = (21 + 17 + split_driver::products_of(parts) * steps) * 0x1p-24;
   return n < 0.5 ? growth * (0x1.1p-22 + 1.02 * n / (1 - n)) : std::numeric_limits<double>::infinity();

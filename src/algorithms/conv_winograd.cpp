@@ -52,7 +52,7 @@ refusal refuse(const form& f, const full_problem& p, const kernel&) {
 double error_bound(const form& f, const full_problem& p) {
   const geometry& g = geometry_of(p);
   const tiling t = tiling_of(f, g);
-  const double growth = (g.filter[1] > 1 ? f.growth : 1) * (g.filter[2] > 1 ? f.growth : 1);
+  const double growth = (t.square ? f.growth[0] : 1) * f.growth[1];
   // Of a product's way: at most five roundings in each pass of a transform, one of its weight, one a channel.
   const double n = (double(g.c) * double(t.all_parts()) + 21) * 0x1p-24;
   return n < 0.5 ? growth * n / (1 - n) : std::numeric_limits<double>::infinity();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
 // The driver of Winograd's forms, of which every conv_winograd_<form>.cpp makes an algorithm: F(m x m, r x r) of
-// square filters, and F(m, r) of filters that are r long along one axis and one along the other.  At stride 2 an axis
-// is two interleaved images, of which each meets every other tap: filters 2 r and 2 r - 1 long.  Forms in two parts
-// take such filters at stride 1: half of the taps are a part, and products are summed in the same way.
+// square filters, or F(my x m, r x r) with fewer outputs along y, and F(m, r) of filters that are r long along one axis
+// and one along the other.  At stride 2 an axis is two interleaved images, of which each meets every other tap: filters
+// 2 r and 2 r - 1 long.  Forms in two parts take such filters at stride 1: half of the taps are a part, and products
+// are summed in the same way.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +15,9 @@
 namespace quern::winograd_driver {
 
 struct form {
-  const winograd_matrices& matrices;
-  int m, r;
-  double growth;  // of rounding errors, along one axis
+  const winograd_matrices* matrices[2];  // along y and x; a line takes the latter
+  int r;
+  double growth[2];  // of rounding errors along them
   // Input channels of a group with which lines and squares keep to the error class; the most, over all parts.
   int64_t least_line, least_square, most_square;
   int parts;  // of taps, along an axis
@@ -59,10 +60,10 @@ constexpr double growth_of(const winograd_matrices& w) {
 
 // What an algorithm's row of functions takes.
 template <int M, int R, int64_t LEAST_LINE = 0, int64_t LEAST_SQUARE = 0, int64_t MOST_SQUARE = INT64_MAX,
-          int PARTS = 1>
+          int PARTS = 1, int MY = M>
 struct of {
-  static constexpr winograd_matrices matrices{M, R};
-  static constexpr form f = {matrices, M, R, growth_of(matrices), LEAST_LINE, LEAST_SQUARE, MOST_SQUARE, PARTS};
+  static constexpr winograd_matrices y{MY, R}, x{M, R};
+  static constexpr form f = {{&y, &x}, R, {growth_of(y), growth_of(x)}, LEAST_LINE, LEAST_SQUARE, MOST_SQUARE, PARTS};
 
   static refusal refuse(const full_problem& p, const kernel& row) { return winograd_driver::refuse(f, p, row); }
   static blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {

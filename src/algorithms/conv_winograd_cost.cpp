@@ -90,8 +90,9 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
 
 // The products alone, of tiles with all their outputs.
 double least_cycles(const form& f, const full_problem& p, const kernel& row, const machine& m) {
-  const double axis = double(f.m + f.r - 1) / double(f.m * f.r);
-  return least_by_channels(p, row, m) * (p.g.filter[1] > 1 ? axis : 1) * (p.g.filter[2] > 1 ? axis : 1);
+  const auto axis = [&](int i) { return double(f.matrices[i]->a) / double(f.matrices[i]->m * f.r); };
+  const bool square = p.g.filter[1] > 1 && p.g.filter[2] > 1;
+  return least_by_channels(p, row, m) * (square ? axis(0) : 1) * axis(1);
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {

@@ -138,7 +138,7 @@ double error_bound(const full_problem& p) {
   const geometry& g = geometry_of(p);
   const winograd_driver::form* f = form_of(up(g.filter[2], g.stride[2]));
   const double n = (double(g.c) * double(g.stride[2] * g.filter[1]) + 16) * 0x1p-24;
-  return f && n < 0.5 ? f->growth * n / (1 - n) : std::numeric_limits<double>::infinity();
+  return f && n < 0.5 ? f->growth[1] * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
 // [panel][point][line of the filter][term: channel, interleaved image][channels]
@@ -160,7 +160,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
           for (int64_t i = 0; i < s.a; ++i) {
             double sum = 0;
             for (int64_t u = 0; u * s.stride + part < g.filter[2]; ++u)
-              sum += f.matrices.g[i][u] * double(w[(u * s.stride + part) * g.weights[4]]);
+              sum += f.matrices[1]->g[i][u] * double(w[(u * s.stride + part) * g.weights[4]]);
             float* const at = to + i * steps * nr;
             at[column] = float(sum);
             if (k == g.k - 1) std::fill(at + column + 1, at + nr, 0.0f);

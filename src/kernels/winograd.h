@@ -228,22 +228,22 @@ void output_along(const winograd_output_f32& t) {
 }
 
 // A whole vector of channels of a tile with all its outputs, bounded and stored; what lies between stays in registers.
-template <class V, int A, int M>
+template <class V, int AY, int MY, int A, int M>
 [[gnu::always_inline]] inline void output_whole(const winograd_output_f32& t, const output_place& at, size_t c) {
   const size_t matrix = t.matrix, pixel = t.out.ldc, row = t.dst_row;
   const float* m = at.m + c;
-  V between[M][A];
+  V between[MY][A];
   QUERN_UNROLL for (int x = 0; x < A; ++x, m += matrix) {
-    V d[A], o[M];
-    QUERN_UNROLL for (int y = 0; y < A; ++y) d[y] = V::load(m + y * A * matrix);
-    output_line<A, M>(d, o);
-    QUERN_UNROLL for (int y = 0; y < M; ++y) between[y][x] = o[y];
+    V d[AY], o[MY];
+    QUERN_UNROLL for (int y = 0; y < AY; ++y) d[y] = V::load(m + y * A * matrix);
+    output_line<AY, MY>(d, o);
+    QUERN_UNROLL for (int y = 0; y < MY; ++y) between[y][x] = o[y];
   }
   const epilogue_f32& e = *t.out.epilogue;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   const V bias = e.bias ? V::load(e.bias + t.out.channel + c) : V::set1(-0.0f);
   float* dst = at.c + c;
-  QUERN_UNROLL for (int y = 0; y < M; ++y, dst += row) {
+  QUERN_UNROLL for (int y = 0; y < MY; ++y, dst += row) {
     V o[M];
     output_line<A, M>(between[y], o);
     float* to = dst;
@@ -251,42 +251,43 @@ template <class V, int A, int M>
   }
 }
 
-template <class V, int A, int M>
+template <class V, int AY, int MY, int A, int M>
 void output_square(const winograd_output_f32& t) {
   constexpr size_t W = V::width;
   const size_t matrix = t.matrix;
   each_tile(t, [&](const output_place& at) {
     size_t c = 0;
-    if constexpr (M * A + A + 2 <= V::registers)
-      if (t.out.epilogue->clamp_only && t.rows == M && t.columns == M)
-        for (; c + W <= t.n; c += W) output_whole<V, A, M>(t, at, c);
+    if constexpr (MY * A + (AY > A ? AY : A) + 2 <= V::registers)
+      if (t.out.epilogue->clamp_only && t.rows == MY && t.columns == M)
+        for (; c + W <= t.n; c += W) output_whole<V, AY, MY, A, M>(t, at, c);
     for (; c < t.n; c += W) {
       const float* m = at.m + c;
-      alignas(64) float between[M * A * W];
+      alignas(64) float between[MY * A * W];
       for (int x = 0; x < A; ++x, m += matrix) {
-        V d[A], o[M];
-        QUERN_UNROLL for (int y = 0; y < A; ++y) d[y] = V::load(m + y * A * matrix);
-        output_line<A, M>(d, o);
-        QUERN_UNROLL for (int y = 0; y < M; ++y) o[y].store(between + (y * A + x) * W);
+        V d[AY], o[MY];
+        QUERN_UNROLL for (int y = 0; y < AY; ++y) d[y] = V::load(m + y * A * matrix);
+        output_line<AY, MY>(d, o);
+        QUERN_UNROLL for (int y = 0; y < MY; ++y) o[y].store(between + (y * A + x) * W);
       }
       output_rows<V, A, M>(t, at, c, between, A * W, W);
     }
   });
 }
 
-// The row of F(M, R).
-template <class V, int M, int R>
+// The row of F(M, R), with MY outputs along y.
+template <class V, int M, int R, int MY = M>
 constexpr kernel winograd_row(const char* name, const char* about, uint64_t isa) {
-  constexpr int A = M + R - 1;
+  constexpr int A = M + R - 1, AY = MY + R - 1;
   return {.name = name,
           .about = about,
           .kind = kind::winograd_f32,
           .isa = isa,
-          .mr = M,
+          .mr = MY,
+          .nr = M,
           .vector = V::width,
           .taps = R,
-          .winograd_input = {input<V, 1, A>, input<V, A, A>},
-          .winograd_output = {output_along<V, A, M>, output_square<V, A, M>}};
+          .winograd_input = {input<V, 1, A>, input<V, AY, A>},
+          .winograd_output = {output_along<V, A, M>, output_square<V, AY, MY, A, M>}};
 }
 
 }  // namespace
