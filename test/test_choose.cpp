@@ -46,6 +46,7 @@ const choice choices[] = {
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f6x43", nullptr},
     {"nchw mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f6x43", nullptr},
     {"nhwc mb1ic256ih14oc256oh14kh3ph1", avx512, "conv_winograd_f43", nullptr},
+    {"nhwc mb1ic48ih35oc64oh35kh5ph2", avx512, "conv_winograd_f4x25", nullptr},
     {"nhwc mb1ic512ih7oc512oh7kh3ph1", avx512, "conv_winograd_f23", nullptr, true},
     {"nhwc mb1ic256ih64oc256oh64kh3ph1 accuracy=f32_loose", avx512, "conv_winograd_f63", nullptr},
     {"nhwc mb1ic512ih1iw1000oc512oh1ow1000kh1kw3ph0pw1", avx512, "conv_winograd_f6x43", nullptr},

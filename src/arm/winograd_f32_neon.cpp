@@ -12,6 +12,7 @@ QUERN_KERNELS(winograd_f32_neon,
               winograd_row<vec, 6, 3, 4>("winograd_f32_f6x43_neon", "transforms of F(6 by 4, 3)", QUERN_ISA_NEON),
               winograd_row<vec, 2, 5>("winograd_f32_f25_neon", "transforms of F(2, 5)", QUERN_ISA_NEON),
               winograd_row<vec, 4, 5>("winograd_f32_f45_neon", "transforms of F(4, 5)", QUERN_ISA_NEON),
+              winograd_row<vec, 4, 5, 2>("winograd_f32_f4x25_neon", "transforms of F(4 by 2, 5)", QUERN_ISA_NEON),
               winograd_row<vec, 2, 7>("winograd_f32_f27_neon", "transforms of F(2, 7)", QUERN_ISA_NEON),
               winograd_row<vec, 5, 4>("winograd_f32_f54_neon", "transforms of F(5, 4)", QUERN_ISA_NEON),
               winograd_row<vec, 5, 2>("winograd_f32_f52_neon", "transforms of F(5, 2)", QUERN_ISA_NEON))
