@@ -26,7 +26,7 @@ struct square_form {
 
 constexpr square_form forms[] = {{"F(2,3)", "conv_winograd_f23", driver::of<2, 3>::f},
                                  {"F(4,3)", "conv_winograd_f43", driver::of<4, 3>::f},
-                                 {"F(4x6,3)", "conv_winograd_f6x43", driver::of<6, 3, 0, 0, INT64_MAX, 1, 4>::f},
+                                 {"F(4x6,3)", "conv_winograd_f6x43", driver::of<6, 3, 16, 64, INT64_MAX, 1, 4>::f},
                                  {"F(6,3)", "conv_winograd_f63", driver::of<6, 3>::f}};
 
 quern_candidate choice_of(const task& t, const char* algorithm) {
