@@ -167,10 +167,10 @@ TEST_F(CudaDevice, ChoosesForNothing) {
     for (const types& t : product_types)
       for (const quern_problem& f32 : problems_of_nothing()) {
         const quern_problem p = of_types(f32, t);
-        quern_gpu gpu = {};
-        gpu.size = sizeof gpu, gpu.capability = capability, gpu.shared_bytes = capability == 90 ? 227 << 10 : 0;
+        quern_gpu value = {};
+        value.size = sizeof value, value.capability = capability, value.shared_bytes = capability == 90 ? 227 << 10 : 0;
         quern_wish wish = wish_of();
-        wish.gpu = &gpu;
+        wish.gpu = &value;
         EXPECT_FALSE(candidates(p, wish).empty()) << text_of(p);
       }
 }
@@ -228,6 +228,7 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "depthwise_box_f32_3x3_sm90a"},
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80", "conv_depthwise_box"},
       {"nhwc g96mb32ic96ih112oc96oh56kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
+      {"nhwc g576mb16ic576ih14oc576oh7kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75"},
       {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "toeplitz_f16_14x16_sm80"},
       {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f16_line14_sm75", "conv_toeplitz"},

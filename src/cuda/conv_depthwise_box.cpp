@@ -69,11 +69,15 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   const double waits = row.taps > 3 ? 1.5 : 1;
   const double issue = ceil(blocks / processors) * (warps_of(g, row) / blocks / 4 * instructions_of(row) * waits);
   const double compute = 1000 * (3000 + issue) / std::max(1u, m.gpu.clock_mhz);
-  // Tiles beyond the image cost as others do; what neighbours share comes from L2.
-  const double outputs = double(g.n * g.groups) * double(g.out[1] * g.out[2]);
-  const double all = blocks * channels_of * row.mr * row.nr;
-  const double bytes = tensor_bytes(g, row.type, row.type) * (0.5 + 0.5 * std::max(1.0, all / outputs));
+  // What neighbours share comes from L2, and what boxes have beyond the image from nowhere.
+  const auto along = [&](int axis, int64_t tile) {
+    return double(g.in[axis] + (up(g.out[axis], tile) - 1) * std::max(row.taps - row.step, 0));
+  };
+  const double inputs = double(g.in[1] * g.in[2]), shared = along(1, row.mr) * along(2, row.nr) - inputs;
+  const double bytes =
+      tensor_bytes(g, row.type, row.type) + 0.3 * double(g.n * g.groups) * shared * type_bytes(row.type);
   const double memory = bytes / (double(m.gpu.bandwidth) * 0.86e-9);
+  const double all = blocks * channels_of * row.mr * row.nr;
   return {2300 + std::max(compute, memory), 2 * all * double(g.taps())};
 }
 
