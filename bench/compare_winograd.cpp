@@ -119,7 +119,7 @@ class whole_image {
           double sum = 0;
           for (int r = 0; r < 3; ++r)
             for (int s = 0; s < 3; ++s)
-              sum += form_.matrices[0]->g[point / tiling_.ax][r] * form_.matrices[1]->g[point % tiling_.ax][s] *
+              sum += form_.axis[0]->g[point / tiling_.ax][r] * form_.axis[1]->g[point % tiling_.ax][s] *
                      double(weights[k * g_.weights[0] + c * g_.weights[1] + r * g_.weights[3] + s * g_.weights[4]]);
           u.floats()[c * g_.k + k] = float(sum);
         }

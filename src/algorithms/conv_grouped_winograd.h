@@ -39,7 +39,7 @@ template <class Place>
 void pack_points(const geometry& g, int64_t first, int64_t count, const float* weights, Place place) {
   const phase ph = phase_of(g, 0);
   const int64_t base = weight_offset(g, first);
-  const auto& matrix = form::x.g;
+  const auto& matrix = form::f.axis[1]->g;
   for (int64_t k = first; k < first + count; ++k) {
     const float* w =
         weights + (weight_offset(g, k) - base) + ph.h.filter_begin * g.weights[3] + ph.w.filter_begin * g.weights[4];

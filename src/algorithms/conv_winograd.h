@@ -14,8 +14,22 @@
 
 namespace quern::winograd_driver {
 
+// G of winograd_matrices, which packing takes: all of them that is left when the library runs.
+struct weight_transform {
+  int m, r, a;
+  double g[most_points][most_taps];
+};
+template <int M, int R>
+inline constexpr weight_transform transform_of = [] {
+  const winograd_matrices w(M, R);
+  weight_transform t = {w.m, w.r, w.a, {}};
+  for (int i = 0; i < w.a; ++i)
+    for (int k = 0; k < w.r; ++k) t.g[i][k] = w.g[i][k];
+  return t;
+}();
+
 struct form {
-  const winograd_matrices* matrices[2];  // along y and x; a line takes the latter
+  const weight_transform* axis[2];  // along y and x; a line takes the latter
   int r;
   double growth[2];  // of rounding errors along them
   // Input channels of a group with which lines and squares keep to the error class; the most, over all parts.
@@ -62,8 +76,13 @@ constexpr double growth_of(const winograd_matrices& w) {
 template <int M, int R, int64_t LEAST_LINE = 0, int64_t LEAST_SQUARE = 0, int64_t MOST_SQUARE = INT64_MAX,
           int PARTS = 1, int MY = M>
 struct of {
-  static constexpr winograd_matrices y{MY, R}, x{M, R};
-  static constexpr form f = {{&y, &x}, R, {growth_of(y), growth_of(x)}, LEAST_LINE, LEAST_SQUARE, MOST_SQUARE, PARTS};
+  static constexpr form f = {{&transform_of<MY, R>, &transform_of<M, R>},
+                             R,
+                             {growth_of({MY, R}), growth_of({M, R})},
+                             LEAST_LINE,
+                             LEAST_SQUARE,
+                             MOST_SQUARE,
+                             PARTS};
 
   static refusal refuse(const full_problem& p, const kernel& row) { return winograd_driver::refuse(f, p, row); }
   static blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {

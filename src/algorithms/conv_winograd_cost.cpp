@@ -90,7 +90,7 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
 
 // The products alone, of tiles with all their outputs.
 double least_cycles(const form& f, const full_problem& p, const kernel& row, const machine& m) {
-  const auto axis = [&](int i) { return double(f.matrices[i]->a) / double(f.matrices[i]->m * f.r); };
+  const auto axis = [&](int i) { return double(f.axis[i]->a) / double(f.axis[i]->m * f.r); };
   const bool square = p.g.filter[1] > 1 && p.g.filter[2] > 1;
   return least_by_channels(p, row, m) * (square ? axis(0) : 1) * axis(1);
 }

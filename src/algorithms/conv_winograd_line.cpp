@@ -160,7 +160,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
           for (int64_t i = 0; i < s.a; ++i) {
             double sum = 0;
             for (int64_t u = 0; u * s.stride + part < g.filter[2]; ++u)
-              sum += f.matrices[1]->g[i][u] * double(w[(u * s.stride + part) * g.weights[4]]);
+              sum += f.axis[1]->g[i][u] * double(w[(u * s.stride + part) * g.weights[4]]);
             float* const at = to + i * steps * nr;
             at[column] = float(sum);
             if (k == g.k - 1) std::fill(at + column + 1, at + nr, 0.0f);

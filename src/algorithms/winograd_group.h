@@ -25,7 +25,7 @@ struct tile_group {
 
 inline const kernel& transforms_of(const form& f, const kernel& row) {
   const kernel* found = row.winograd->rows;
-  while (found->mr != f.matrices[0]->m || found->nr != f.matrices[1]->m || found->taps != f.r) ++found;
+  while (found->mr != f.axis[0]->m || found->nr != f.axis[1]->m || found->taps != f.r) ++found;
   return *found;
 }
 
@@ -80,14 +80,14 @@ void transform_weights(const form& f, const tiling& t, int64_t first, int64_t co
           for (int64_t i = 0; i < t.ax; ++i)
             for (int64_t x = tx.begin, s = 0; x < tx.end; x += t.stride[1], ++s)
               wide[rows][i] +=
-                  f.matrices[1]->g[i][s] *
+                  f.axis[1]->g[i][s] *
                   double(
                       w[(t.y.filter_begin + y * t.y.filter_step) * sy + (t.x.filter_begin + x * t.x.filter_step) * sx]);
         for (int64_t point = 0; point < t.points(); ++point) {
           const int64_t i = point / t.ax;
           if (py >= t.parts_at(0, i) || px >= t.parts_at(1, point % t.ax)) continue;
           double sum = 0;
-          for (int64_t r = 0; r < rows; ++r) sum += (t.square ? f.matrices[0]->g[i][r] : 1) * wide[r][point % t.ax];
+          for (int64_t r = 0; r < rows; ++r) sum += (t.square ? f.axis[0]->g[i][r] : 1) * wide[r][point % t.ax];
           put(channel, point, py, px, c, float(sum));
         }
       }

@@ -92,8 +92,8 @@ inline tiling tiling_of(const form& f, const geometry& g) {
               .src = {g.src[iy], g.src[ix]},
               .dst = {g.dst[iy], g.dst[ix]},
               .residual = {g.residual[iy], g.residual[ix]}};
-  t.mx = f.matrices[1]->m, t.ax = f.matrices[1]->a;
-  t.my = t.square ? f.matrices[0]->m : 1, t.ay = t.square ? f.matrices[0]->a : 1;
+  t.mx = f.axis[1]->m, t.ax = f.axis[1]->a;
+  t.my = t.square ? f.axis[0]->m : 1, t.ay = t.square ? f.axis[0]->a : 1;
   const auto split = [&](int i, const axis& a, bool transformed, int64_t m) {
     t.stride[i] = transformed && !g.transposed ? g.stride[(i == 1) != upright ? 2 : 1] : 1;
     t.step[i] = transformed && t.stride[i] == 1 ? a.tap_step : 1;
