@@ -472,6 +472,45 @@ TEST(split, errors_stay_within_the_stated_bound_and_the_class) {
     }
 }
 
+// F32_FAST: at most four times the error of a chain of multiply-adds on the same data.
+TEST(split, winograd_forms_keep_to_their_class) {
+  dice d(3);
+  const bool upright[] = {false, true};
+  for (const int64_t c : {8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512})
+    for (const bool line : upright)
+      for (const bool positive : upright) {
+        quern_problem p = problem_of({.c = c, .k = 5, .image = {1, line ? 2 : 14, 20}, .filter = {1, line ? 1 : 3, 3}},
+                                     QUERN_NHWC, QUERN_NHWC);
+        p = completed(p);
+        bool pixels = true;
+        size_t left = size_t(extent(p.src));
+        const operands in(
+            p, edge::back,
+            [&] {
+              const float x = d.uniform(pixels && positive ? 0 : -1, 1);
+              if (--left == 0) pixels = false;
+              return x;
+            },
+            [] { return 0.0f; });
+        const std::vector<double> want = in_double(p, in, false);
+        const auto error_of = [&](const solution& s) {
+          double above = 0, below = 0;
+          for (size_t i = 0; i < want.size(); ++i)
+            above += std::pow(double(s.dst[i]) - want[i], 2), below += want[i] * want[i];
+          return std::sqrt(above / below);
+        };
+        const double chain = error_of(solve(p, in, "conv_direct", nullptr));
+        for (const kernel* row : split_rows_here())
+          for (const algorithm* a : split_algorithms(QUERN_CONV)) {
+            if (!a->transforms) continue;
+            const solution got = solve_split(p, in, *a, *row);
+            ASSERT_EQ(got.failure, "");
+            if (got.dst.empty()) continue;
+            EXPECT_LE(error_of(got), 4 * chain) << a->name << ", c " << c << (line ? ", line" : ", square");
+          }
+      }
+}
+
 // ---- What is not finite, and what is tiny -----------------------------------------------------------------
 
 // One output from 33 channels: x in the first meets w, ones the others.

@@ -15,6 +15,7 @@
 // fastest (1.2 to 1.3 times as fast as vector by vector, a line ahead, in bands of half of L2: Granite Rapids).
 #include "ahead.h"
 #include "depthwise_classes.h"
+#include "strips.h"
 #include "weights.h"
 
 namespace quern {
@@ -53,14 +54,27 @@ refusal refuse(const full_problem& p, const kernel& row) {
   return g.refuse_phases();
 }
 
+// Of the taps of an axis those that lie on the image, over all outputs.
+double share_inside(const axis& a) {
+  const axis_parts all(a);
+  double taps = 0;
+  for (int i = 0; i < all.count; ++i) taps += all.part[i].taps * all.part[i].parts * double(all.part[i].outputs);
+  return taps > 0 ? taps / (double(a.out_count) * double(a.taps)) : 1;
+}
+
 // A multiply-add of a vector costs half a cycle; a load as much, of pixels once for all taps that share it,
 // where the kernel knows its filter.
-double compute_cycles(const geometry& g, const kernel& row) {
+double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   const double pixels = double(g.n * g.out[0] * g.out[1] * g.out[2]), vectors = double(up(g.groups * g.k, row.vector));
   const double rows = double(g.filter[0] * g.filter[1]) / double(g.transposed ? g.stride[0] * g.stride[1] : 1);
   const double taps = double(g.filter[2]) / double(g.transposed ? g.stride[2] : 1);
   const double m = row.mr, loads = row.taps ? ((m - 1) * row.step + 2 * taps) / m : taps + taps / m;
-  return pixels * vectors * (rows * std::max(taps, loads) / 2 + 2.5);
+  const phase ph = phase_of(g, 0);
+  const double inside = share_inside(ph.h) * share_inside(ph.w);
+  // Around a line, or three of them at once.
+  const bool three = row.vector == 16 && row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
+  const double around = !in_halves(on) ? 2.5 : three ? 0.8 : 2.1;
+  return pixels * vectors * (inside * rows * std::max(taps, loads) / 2 + around);
 }
 
 // The most channels that lie side by side in every operand whose blocks are several vectors, 0 where none has such.
@@ -82,7 +96,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * vectors * row.vector) * sizeof(float);
-  b.cycles = pace(row, m) * compute_cycles(g, row);
+  b.cycles = pace(row, m) * compute_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);
   const phase ph = phase_of(g, 0);
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
@@ -108,15 +122,17 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Lines of dst are read before they are written, and without bands many lines are on their way at once.  Blocks pass
-  // as they lie in memory, pixel after pixel (a tenth faster than planes: Granite Rapids).  A vector narrower than a
-  // line of the cache comes back for its rest, after L1 has seen the whole plane.
-  const double bytes = (comes_slowly(g, m) ? 1 : 1.5) * (o.image + 2 * o.output);
-  const double copied =
-      slow_l3(m) ? (g.src_block == 1 ? 1.2 : 0.9) * slow_copy_cycles(g, m) : bytes / copy_rate(m, o.all()) / m.cycle_ns;
+  // Blocks pass as they lie in memory, pixel after pixel, which is what hardware foresees (a tenth faster than every
+  // sixteenth part of a line: Granite Rapids, Zen 4); lines of dst are read before they are written.  An L3 that
+  // answers in time is mostly hidden.  A vector narrower than a line of the cache comes back for its rest, after L1 has
+  // seen the whole plane.
+  const double bytes = o.image + 2 * o.output;
+  const bool apart = g.src_block == 1;
+  const double copied = slow_l3(m) ? (apart ? 1.2 : 0.9) * slow_copy_cycles(g, m)
+                                   : (apart ? 0.5 : 0.25) * bytes / copy_rate(m, o.all()) / m.cycle_ns;
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
   const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
-  return overlapped(row, m, b, copied + bytes * again / m.l2_rate / m.cycle_ns);
+  return overlapped(row, m, b, copied + 1.5 * bytes * again / m.l2_rate / m.cycle_ns);
 }
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.
