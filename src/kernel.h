@@ -97,7 +97,7 @@ struct gemm_f32 {
   bool accumulate;     // start from C instead of from zero
   const float* ahead;  // a hint: what to fetch meanwhile, so many elements on a step of k; NULL: B itself
   size_t pace;
-  bool near;    // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
+  bool near;  // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
   output_f32 out;
   // So many tiles follow the first, each these elements, and output channels, further on; what is ahead goes on, too.
   size_t more;
@@ -418,7 +418,7 @@ struct dot_f32 {
   const gemm_tap* tap;
   const float* a;
   size_t lda, next;
-  bool fetches;  // a hint: pixels come from beyond L2, those of the next tile are to be fetched by the last tap
+  bool fetches;  // a hint: pixels come from beyond L2, those of a later tile are to be fetched by the last tap
   const float* b;
   size_t ldb;
   output_f32 out;
