@@ -30,7 +30,8 @@ struct operand {
   uint64_t bytes;
   uint64_t begin() const { return reinterpret_cast<uintptr_t>(pointer); }
   bool meets(const operand& o) const {
-    return bytes && o.bytes && begin() < o.begin() + o.bytes && o.begin() < begin() + bytes;
+    // Differences: the end of what is as long as a number can say is none.
+    return bytes && o.bytes && (begin() < o.begin() ? o.begin() - begin() < bytes : begin() - o.begin() < o.bytes);
   }
 };
 

@@ -229,7 +229,7 @@ inline geometry geometry_of(const quern_problem& p) {
     return g;
   }
   g.transposed = p.op == QUERN_CONV_TRANSPOSED;
-  g.groups = p.groups;
+  g.groups = p.src.size[1] == 0 && p.dst.size[1] == 0 ? 1 : p.groups;  // of nothing there may be any number
   g.n = p.src.size[0], g.c = p.src.size[1] / p.groups, g.k = p.dst.size[1] / p.groups;
   for (int i = 0; i < 5; ++i)
     g.src[i] = p.src.stride[i], g.dst[i] = p.dst.stride[i], g.residual[i] = p.residual.stride[i];

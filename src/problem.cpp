@@ -460,12 +460,14 @@ quern_status check_work(const quern_problem& p, quern_error* error) {
   const int64_t* size = transposed ? p.src.size : p.dst.size;
   int64_t work = std::max<int64_t>(p.op == QUERN_GEMM ? p.weights.size[3] : is_conv(p.op) ? p.weights.size[1] : 1, 1);
   const auto many = [&](int64_t times) {
-    return __builtin_mul_overflow(work, std::max<int64_t>(times, 1), &work) || work > max_work;
+    if (times > max_work / work) return true;
+    work *= std::max<int64_t>(times, 1);
+    return false;
   };
   for (int i = 0; i < 3; ++i)
     if (many(p.window.filter[i]))
       return refuse(error, "window.filter", i, p.window.filter[i], "(for 2^62 taps of outputs) at most",
-                    max_work / (work / p.window.filter[i]));
+                    max_work / work);
   for (int i = 0; i < 5; ++i)
     if (many(size[i]))
       return fail(error, QUERN_INVALID, transposed ? "src.size" : "dst.size", size[i], max_work,

@@ -40,6 +40,42 @@ TEST(Candidates, OfNothing) {
     }
 }
 
+// Sizes that no memory has, but which the validator lets through: blocks and costs are to survive them.
+TEST(Candidates, OfHostileSizes) {
+  std::vector<quern_problem> list;
+  // A row of the image times rows of outputs is 2^64.
+  quern_problem p = quern_conv2d(QUERN_F32, QUERN_NHWC, 1, 2048, 1, 1 << 20, 1024, 1, 1);
+  p.window.stride[2] = 1 << 20, p.window.pad_begin[1] = 1 << 30, p.window.pad_end[1] = (1 << 30) - 1;
+  list.push_back(p);
+  // Weights that Winograd's transform makes more than 2^63 bytes of.
+  p = quern_conv2d(QUERN_F32, QUERN_NHWC, 1, (INT64_C(1) << 54) / 9, 1, 1, 1, 3, 3);
+  p.window.stride[1] = p.window.stride[2] = 2;
+  for (int i = 1; i < 3; ++i) p.window.pad_begin[i] = p.window.pad_end[i] = 1;
+  list.push_back(p);
+  // Groups of nothing, more than images have pixels.
+  p = quern_conv2d(QUERN_F32, QUERN_NHWC, INT64_C(1) << 40, 0, 1, 1, 0, 3, 3);
+  for (int i = 1; i < 3; ++i) p.window.pad_begin[i] = p.window.pad_end[i] = 1;
+  p.groups = 1 << 30;
+  list.push_back(p);
+  // A line of channels without a pixel.
+  p = quern_conv2d(QUERN_F32, QUERN_NHWC, 1, 1, 1, 1, 1, 1, 1);
+  p.src.size[3] = INT64_C(1) << 53, p.src.size[4] = 0;
+  list.push_back(p);
+  for (quern_problem& each : list) {
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_complete(&each, &each, &error), QUERN_OK) << error.text;
+    for (const uint64_t isa : {lowest_isa, vector_isas, all_isas}) {
+      SCOPED_TRACE(text_of(each));
+      const quern_cpu cpu = cpu_of(isa);
+      quern_wish wish = wish_of(1);
+      wish.cpu = &cpu;
+      EXPECT_EQ(candidates(each, wish).at(0).verdict, QUERN_CHOSEN);
+      quern_plan plan;
+      EXPECT_EQ(quern_plan_make(&plan, nullptr, &each, &wish, &error), QUERN_OK) << error.text;
+    }
+  }
+}
+
 TEST(Candidates, EveryPairOnceChosenFirst) {
   for (const uint64_t isa : {uint64_t{0}, lowest_isa, vector_isas, all_isas})
     for (const uint32_t threads : {1u, 4u})

@@ -505,6 +505,18 @@ int64_t counted_taps(int64_t filter, int64_t stride, int64_t dilation) {
   return most;
 }
 
+// Filters of pooling are numbers without weights behind them: their product may be anything, 2^64 too.
+TEST(problem_work, filters_whose_product_overflows) {
+  for (const int64_t wide : {INT64_C(1) << 32, (INT64_C(1) << 32) - 1}) {
+    quern_problem p = quern_pool2d(QUERN_POOL_MAX, QUERN_F32, QUERN_NCHW, 1, 1, 2, 2, INT64_C(1) << 32, wide);
+    for (int i = 1; i < 3; ++i) p.window.pad_begin[i] = p.window.pad_end[i] = (INT64_C(1) << 31) - 1;
+    expect_refused(
+        p, "window.filter[2]",
+        ("window.filter[2] is " + std::to_string(wide) + ", must be (for 2^62 taps of outputs) at most 1073741824")
+            .c_str());
+  }
+}
+
 TEST(problem_work, count_as_the_loops_do) {
   int checked = 0;
   for (int64_t in = 1; in <= 9; in += 2) {

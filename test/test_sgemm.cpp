@@ -239,14 +239,18 @@ TEST_F(Sgemm, RefusesHostileArguments) {
   // A workspace that lies in an operand is refused before anything is packed into it.
   const memory shared(1 << 20);
   const std::string before = shared.copy();
-  exec.size = sizeof exec, exec.workspace = shared.get(), exec.workspace_bytes = shared.bytes();
+  exec.size = sizeof exec, exec.workspace = shared.get();
   float* const inside = shared.floats() + 4096;
-  refused(QUERN_BUFFER, "exec.workspace",
-          [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, inside, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });
-  refused(QUERN_BUFFER, "exec.workspace",
-          [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, inside, 4, 1, 0, c, 4, 1, &exec, e); });
-  refused(QUERN_BUFFER, "exec.workspace",
-          [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, inside, 4, 1, &exec, e); });
+  // Whose end is beyond all addresses, too.
+  for (const uint64_t bytes : {uint64_t(shared.bytes()), UINT64_MAX}) {
+    exec.workspace_bytes = bytes;
+    refused(QUERN_BUFFER, "exec.workspace",
+            [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, inside, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });
+    refused(QUERN_BUFFER, "exec.workspace",
+            [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, inside, 4, 1, 0, c, 4, 1, &exec, e); });
+    refused(QUERN_BUFFER, "exec.workspace",
+            [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, inside, 4, 1, &exec, e); });
+  }
   EXPECT_TRUE(shared.copy() == before);
   EXPECT_EQ(quern_sgemm_workspace(-1, 4, 4, nullptr), 0u);
   EXPECT_EQ(quern_sgemm_workspace(4, huge, 4, nullptr), 0u);

@@ -617,7 +617,8 @@ QUERN_API quern_status quern_pack(const quern_plan*, const void* weights, void* 
 
 /* The same in parts, so that both copies need never exist whole: output channels first to first +
  * count - 1, in any order, each exactly once, `weights` where the element of output channel `first`
- * is; then quern_pack_seal once.  A blob that was not sealed is refused by quern_run. */
+ * is; then quern_pack_seal once.  A blob that was not sealed is refused by quern_run; parts do not break
+ * the seal of one that lay there before, so weights that change go elsewhere or are sealed again. */
 QUERN_API quern_status quern_pack_part(const quern_plan*, int64_t first, int64_t count, const void* weights,
                                        void* packed, uint64_t packed_bytes, quern_error*) QUERN_NOEXCEPT;
 QUERN_API quern_status quern_pack_seal(const quern_plan*, void* packed, uint64_t packed_bytes,
@@ -652,14 +653,14 @@ QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const que
 /* Measures the constants of a quern_cpu on this thread, which takes some 50 milliseconds: keep them and hand
  * them in with wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was
  * measured; without a pool in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace
- * is too small: it takes twice the size of a cache, and for memory as much as there is beyond the last one,
- * QUERN_CPU_WORKSPACE at best. QUERN_UNSUPPORTED where no kernel runs. */
+ * is too small: it takes half the size of a cache, and for memory at least twice the last one's; QUERN_CPU_WORKSPACE suffices
+ * for an L3 of half of that.  QUERN_UNSUPPORTED where no kernel runs. */
 #define QUERN_CPU_WORKSPACE ((uint64_t)64 << 20)
 QUERN_API quern_status quern_cpu_measure(quern_cpu* out, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
 
 /* Everything in one call: plan, pack, run, with plain weights.  Allocates what that needs (plan.packed_bytes
  * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once.  Refuses
- * QUERN_ANY, since the tensors are there, and what the reference alone computes, which runs when it is asked for. */
+ * QUERN_ANY, since the tensors are there, and what the reference alone computes, which runs when it is asked for; f64 asks for it. */
 QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, const quern_exec*,
                                      quern_error*) QUERN_NOEXCEPT;
 

@@ -88,7 +88,8 @@ int64_t side_by_side(const geometry& g, int64_t vector) {
 // Lines of outputs that are with their inputs so many bytes, at least two: of one, L1 would serve a filter nothing.
 int64_t lines_of(const geometry& g, double bytes) {
   const double lines = double(g.n * g.out[0] * g.out[1]) * bytes;
-  return std::max<int64_t>(2, int64_t(lines / std::max(1.0, operand_bytes(g, 0).all() * double(g.filter[0])) + 0.5));
+  const double fit = lines / std::max(1.0, operand_bytes(g, 0).all() * double(g.filter[0]));
+  return int64_t(std::clamp(fit + 0.5, 2.0, 1e9));
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {

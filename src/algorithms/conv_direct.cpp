@@ -144,7 +144,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 
   // Small images go together, where they share weights that are far or make longer strips.
   const int64_t pixels = std::max<int64_t>(1, first.outputs());
-  const int64_t most_images = std::max<int64_t>(1, stream_weights ? l2 / 3 / (image_row * rows) : 196 / pixels);
+  const int64_t most_images = std::max<int64_t>(1, stream_weights ? l2 / 3 / image_row / rows : 196 / pixels);
   b.word[images] = std::clamp<int64_t>(g.n, 1, most_images);
   b.cycles = compute_cycles(g, row, m, b.word[images], near);
   b.workers = useful_workers(m, b.cycles, threads);

@@ -43,6 +43,9 @@ refusal refuse(const form& f, const full_problem& p, const kernel&) {
   const int64_t c = p.src.size[1] / p.groups, least = square ? f.least_square : f.least_line;
   const int64_t most = square ? f.most_square / (w.stride[1] * w.stride[2]) : INT64_MAX;
   if (c < least || c > most) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, c < least ? least : most};
+  // Transformed weights beyond any memory: what follows may count them.
+  const int64_t each = 4 * most_points * most_points * (w.k + 128), room = INT64_C(1) << 50;
+  if (c > room / each) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, room / each};
   static constexpr const char* strides[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
   for (int i = 0; i < 3 && transposed; ++i)
     if (w.stride[i] != 1) return {QUERN_REASON_SHAPE, strides[i], w.stride[i], 1};
