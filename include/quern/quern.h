@@ -271,10 +271,10 @@ enum {
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
  * conv_implicit, conv_tensor, conv_tma, conv_tma_f16x3, conv_first_layer, conv_first_box, conv_few_channels,
- * conv_walk, conv_group, conv_group_box and conv_toeplitz multiply its zeros, so there an infinite or NaN weight beside
- * padding gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.  These last three
- * multiply inputs beside an output's own by zero as well, of some other groups, conv_toeplitz of all of a line: where
- * those are infinite or NaN, the output is NaN.
+ * conv_walk, conv_depthwise_box, conv_group, conv_group_box and conv_toeplitz multiply its zeros, so there an infinite or
+ * NaN weight beside padding gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.
+ * These last three multiply inputs beside an output's own by zero as well, of some other groups, conv_toeplitz of all of
+ * a line: where those are infinite or NaN, the output is NaN.
  *
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
@@ -431,7 +431,8 @@ typedef struct quern_gpu {
  * be captured in a CUDA graph.  It needs no context to be current and leaves the current one as it was.
  * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
  * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob.  src must be aligned
- * to 16 bytes where the plan is conv_tma's without workspace (wish.deny keeps it away). */
+ * to 16 bytes where a plan without workspace is one of conv_tma, conv_tma_f16x3, conv_first_box, conv_group_box,
+ * conv_depthwise_box and conv_toeplitz (wish.deny keeps them away). */
 QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
 
 /* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what
@@ -644,8 +645,8 @@ typedef struct quern_args {
 
 /* Runs the plan: checks plan, operands (NULL, alignment, overlap), packed weights' header and workspace, and makes one
  * call into the algorithm.  Before that nothing is written: with QUERN_INVALID, QUERN_BUFFER or QUERN_MISMATCH dst is as
- * it was.  Operands that the problem does not announce (a bias without epilogue.bias) are not looked at.  Uses as many
- * threads as were wished for when the plan was made, of exec's pool; any number of threads may run one plan at once, each
+ * it was.  Operands that the problem does not announce (a bias without epilogue.bias) are not looked at.  Uses
+ * plan.threads threads at most, of exec's pool; any number of threads may run one plan at once, each
  * with its own workspace and dst.  On a GPU it puts the work on the stream and returns: QUERN_DRIVER where that fails. */
 QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const quern_exec*,
                                  quern_error*) QUERN_NOEXCEPT;
@@ -653,14 +654,15 @@ QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const que
 /* Measures the constants of a quern_cpu on this thread, which takes some 50 milliseconds: keep them and hand
  * them in with wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was
  * measured; without a pool in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace
- * is too small: it takes half the size of a cache, and for memory at least twice the last one's; QUERN_CPU_WORKSPACE suffices
- * for an L3 of half of that.  QUERN_UNSUPPORTED where no kernel runs. */
+ * is too small: it takes half the size of a cache, and for memory at least twice the last one's; QUERN_CPU_WORKSPACE
+ * suffices for an L3 of half of that.  QUERN_UNSUPPORTED where no kernel runs. */
 #define QUERN_CPU_WORKSPACE ((uint64_t)64 << 20)
 QUERN_API quern_status quern_cpu_measure(quern_cpu* out, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
 
 /* Everything in one call: plan, pack, run, with plain weights.  Allocates what that needs (plan.packed_bytes
  * and plan.workspace_bytes) and frees it; workspace of exec is not used.  For code that runs once.  Refuses
- * QUERN_ANY, since the tensors are there, and what the reference alone computes, which runs when it is asked for; f64 asks for it. */
+ * QUERN_ANY, since the tensors are there, and what the reference alone computes, which runs when it is asked for; f64
+ * asks for it. */
 QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, const quern_exec*,
                                      quern_error*) QUERN_NOEXCEPT;
 

@@ -106,7 +106,8 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // A plane in and a plane out, one after the other.
   if (slow_l3(m) && g.k == 1 && g.src_block == 1) return overlapped(row, m, b, slow_copy_cycles(g, m));
   // Lines of dst are read before they are written, and many lines are on their way at once.
-  const double bytes = (slow_l3(m) ? 1.5 : 0.5) * (o.image + 2 * o.output);
+  // An L3 that answers in time hides most of a plane that becomes one.
+  const double bytes = (slow_l3(m) || g.k > 1 ? 1.5 : 0.5) * (o.image + 2 * o.output);
   return overlapped(row, m, b, bytes / (copy_rate(m, o.all()) * m.cycle_ns));
 }
 
