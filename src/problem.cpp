@@ -230,15 +230,17 @@ quern_status check_strides(const char* name, quern_tensor& t, bool distinct, que
   const auto steps = [&](int i) { return (i == 1 ? up(t.size[i], block) : t.size[i]) - 1; };
   int64_t reach = together;
   int axes[5], count = 0;  // of more than one element, by stride
+  char field[32];
   for (int i = 0; i < 5; ++i) {
     if (t.stride[i] < 0) return refuse(error, name, "stride", i, t.stride[i], "at least", 0);
     if (t.stride[i] > limit) return refuse(error, name, "stride", i, t.stride[i], "at most", limit);
     if (steps(i) < 1) continue;
     int64_t step;
     if (__builtin_mul_overflow(steps(i), t.stride[i], &step) || step > limit - reach) {
-      return fail(error, QUERN_INVALID, name, t.stride[i], (limit - reach) / steps(i),
-                  "%s.stride[%d] is %lld, must be at most %lld: %s would span more than 2^56 bytes", name, i,
-                  ll(t.stride[i]), ll((limit - reach) / steps(i)), name);
+      snprintf(field, sizeof field, "%s.stride[%d]", name, i);
+      return fail(error, QUERN_INVALID, field, t.stride[i], (limit - reach) / steps(i),
+                  "%s is %lld, must be at most %lld: %s would span more than 2^56 bytes", field, ll(t.stride[i]),
+                  ll((limit - reach) / steps(i)), name);
     }
     reach += step;
     int at = count++;
@@ -251,7 +253,6 @@ quern_status check_strides(const char* name, quern_tensor& t, bool distinct, que
   for (int j = 0; j < count; ++j) {
     const int i = axes[j];
     if (t.stride[i] < inner) {
-      char field[32];
       snprintf(field, sizeof field, "%s.stride[%d]", name, i);
       return fail(error, QUERN_INVALID, field, t.stride[i], inner,
                   "%s is %lld, must be at least %lld, or elements of %s overlap", field, ll(t.stride[i]), ll(inner),

@@ -138,9 +138,12 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   if (w.gpu || device) {
     quern_gpu gpu = device ? device->gpu : quern_gpu{};
     if (const quern_status s = take(w.gpu, gpu, "wish.gpu", error)) return s;
+    if (gpu.reserved)
+      return fail(error, QUERN_INVALID, "wish.gpu.reserved", gpu.reserved, 0, "wish.gpu.reserved is %u, must be 0",
+                  gpu.reserved);
     if (gpu.capability < 10 || (device && gpu.capability > device->gpu.capability))
       return fail(error, QUERN_INVALID, "wish.gpu.capability", gpu.capability,
-                  device ? device->gpu.capability : UINT32_MAX, "wish.gpu.capability is %u, must be at least 10%s",
+                  gpu.capability < 10 ? 10 : device->gpu.capability, "wish.gpu.capability is %u, must be at least 10%s",
                   gpu.capability, device ? " and at most the device's" : "");
     out.machine = machine_of(gpu);
   } else {

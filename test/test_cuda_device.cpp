@@ -156,7 +156,11 @@ TEST_F(CudaDevice, GpusAsValues) {
   quern_plan plan;
   EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_INVALID);
   EXPECT_STREQ(error.field, "wish.gpu.capability");
-  value.capability = 91;
+  EXPECT_EQ(error.limit, 10);
+  value.capability = 90, value.reserved = 1;
+  EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "wish.gpu.reserved");
+  value.capability = 91, value.reserved = 0;
   EXPECT_EQ(quern_plan_make(&plan, open(), &p, &wish, &error), QUERN_INVALID) << "more than the device has";
   value.capability = 80;
   EXPECT_EQ(quern_plan_make(&plan, devices[0], &p, &wish, &error), QUERN_OK) << error.text;

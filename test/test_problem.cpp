@@ -227,6 +227,9 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.accuracy = 15; }, "accuracy",
        "accuracy is 15, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40, 60"},
       {[](auto& p) { p.src.stride[1] = -1; }, "src.stride[1]", "src.stride[1] is -1, must be at least 0"},
+      {[](auto& p) { p.src.stride[0] = INT64_C(1) << 54, p.src.stride[1] = 1, p.src.stride[3] = 80, p.src.stride[4] = 8; },
+       "src.stride[0]",
+       "src.stride[0] is 18014398509481984, must be at most 18014398509481983: src would span more than 2^56 bytes"},
   };
   for (const auto& c : cases) {
     quern_problem p = conv();

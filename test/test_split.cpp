@@ -475,10 +475,9 @@ TEST(split, errors_stay_within_the_stated_bound_and_the_class) {
 // F32_FAST: at most four times the error of a chain of multiply-adds on the same data.
 TEST(split, winograd_forms_keep_to_their_class) {
   dice d(3);
-  const bool upright[] = {false, true};
   for (const int64_t c : {8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512})
-    for (const bool line : upright)
-      for (const bool positive : upright) {
+    for (const bool line : {false, true})
+      for (const bool positive : {false, true}) {
         quern_problem p = problem_of({.c = c, .k = 5, .image = {1, line ? 2 : 14, 20}, .filter = {1, line ? 1 : 3, 3}},
                                      QUERN_NHWC, QUERN_NHWC);
         p = completed(p);
