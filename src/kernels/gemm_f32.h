@@ -16,13 +16,11 @@
 namespace quern {
 namespace {
 
-// Where a tile of a call is, and how many follow it.
+// Where a tile of a call is.
 struct place {
-  const float *a, *b;
-  const char* ahead;
   float* c;
   const float* residual;
-  size_t channel, more;
+  size_t channel;
 };
 
 // Bounds the sums and stores them, or leaves them to the epilogue.
@@ -97,92 +95,157 @@ template <class V, int MR, int NV, bool PART>
   }
 }
 
+// The cache that what lies ahead is fetched to.
+enum fetching { nowhere, to_l1, to_l2 };
+
+// acc += the sum over all taps, of the tile so many steps behind the first.
+template <class V, int MR, int NV, bool PART, fetching TO>
+[[gnu::always_inline]] inline void sum(const gemm_f32* call, ptrdiff_t index, V (&acc)[MR][NV]) {
+  constexpr size_t W = V::width;
+  // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty asm
+  // hides how they relate, or the compiler makes a register for every row and spills.  Of wide vectors, whose steps
+  // take longer, the call itself keeps all of it from tap to tap.
+  const float *tile_a, *tile_b;
+  size_t s1, s3, s5;
+  const auto begin = [&]() __attribute__((always_inline)) {
+    tile_a = call->a + index * call->step.a, tile_b = call->b + index * call->step.b;
+    s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
+    __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
+  };
+  if (W < 16) begin();
+  const gemm_tap* tap = call->tap;
+  for (size_t taps = call->taps; taps != 0; --taps, ++tap) {
+    __asm__("" : "+r"(call), "+r"(tap));
+    if (W >= 16) begin();
+    const char* a0 = reinterpret_cast<const char*>(tile_a + tap->a);
+    const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
+    const char* b = reinterpret_cast<const char*>(tile_b + tap->b);
+    const size_t ldb = call->ldb * sizeof(float), last = PART ? call->n - (NV - 1) * W : W;
+    size_t pace = ldb;
+    const char* ahead = nullptr;
+    if (TO != nowhere && call->ahead) {
+      pace = call->pace * sizeof(float);
+      const size_t before = (size_t(index) * call->taps + size_t(tap - call->tap)) * call->k;
+      ahead = reinterpret_cast<const char*>(call->ahead) + before * pace;
+    } else if (TO != nowhere) {
+      // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
+      // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
+      // planes apart: what the next tile reads lies behind what this one does.  To L2: a panel on its way to L1 pushes
+      // out the rows that it will meet (up to 30 % where weights come from memory: Zen 4).
+      ahead = b + (call->ldb > NV * W ? NV * W * sizeof(float) : 8192 / (sizeof(float) * NV * W) * ldb);
+    }
+    for (size_t k = call->k; k != 0; --k) {
+      __asm__("" : "+r"(a0), "+r"(a7), "+r"(b));
+      V vb[NV];
+      QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+        const float* from = reinterpret_cast<const float*>(b) + j * W;
+        vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
+        if (TO != nowhere) __builtin_prefetch(ahead + j * W * sizeof(float), 0, TO == to_l1 ? 3 : 2);
+      }
+      QUERN_UNROLL for (int i = 0; i < MR; ++i) {
+        const int r = i % 7;
+        const char* base = i < 7 ? a0 : a7;
+        const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
+        const V va = V::set1(*reinterpret_cast<const float*>(from));
+        QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
+      }
+      a0 += sizeof(float), a7 += sizeof(float), b += ldb;
+      if (TO == nowhere) continue;
+      ahead += pace;
+      __asm__("" : "+r"(ahead));
+    }
+  }
+}
+
+// What layers ask for most, and the time of short sums hangs on: whole tiles that begin at zero and are stored as they
+// are or after a bias along the columns and bounds.
+template <class V>
+bool is_simple(const gemm_f32& g) {
+  const epilogue_f32* const e = g.out.epilogue;
+  return !g.accumulate && (g.out.block == 0 || g.out.block == V::width) &&
+         (!e || (e->plain && !g.out.stream) ||
+          (e->clamp_only && e->bias && !g.out.channels_are_rows && !(g.out.stream && e->upper < INFINITY)));
+}
+
+// A row is finished and stored before the next one is begun: passes over all of them hold up the multiply-adds of the
+// tile that follows (2 to 5 % at k = 64, Zen 4).
+template <class V, int MR, int NV, bool BIAS, bool ABOVE, bool STREAM>
+[[gnu::always_inline]] inline void store_rows(const V (&acc)[MR][NV], float* row, size_t ldc, size_t next,
+                                              const float* bias, float lower, float upper) {
+  QUERN_UNROLL for (int i = 0; i < MR; ++i, row += ldc) {
+    __asm__ volatile("" : "+r"(row) : : "memory");
+    QUERN_UNROLL for (int j = 0; j < NV; ++j) {
+      V y = acc[i][j];
+      if (BIAS) y = V::max(V::set1(lower), y + V::load(bias + j * V::width));
+      if (ABOVE) y = V::min(V::set1(upper), y);
+      if (STREAM)
+        y.stream(row + j * next);
+      else
+        y.store(row + j * next);
+    }
+  }
+}
+
+template <class V, int MR, int NV, fetching TO>
+void simple_tiles(const gemm_f32& g) {
+  constexpr size_t W = V::width;
+  const gemm_f32* call = &g;
+  // Where a tile lies is counted from the first one: places that were kept in memory from tile to tile waited for the
+  // stores of the tile before, in vector registers for its multiply-adds (5 % at k = 16, Zen 4).
+  for (ptrdiff_t index = 0;; ++index) {
+    __asm__("" : "+r"(index), "+r"(call));
+    V acc[MR][NV];
+    QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
+    sum<V, MR, NV, false, TO>(call, index, acc);
+    __asm__("" : "+r"(index), "+r"(call));
+    const output_f32& out = call->out;
+    const epilogue_f32* const e = out.epilogue;
+    float* row = out.c + index * call->step.c;
+    const size_t ldc = out.ldc, next = out.block ? out.next : W;
+    const float* const bias = !e || e->plain ? nullptr : e->bias + out.channel + size_t(index * call->step.channel);
+    // An upper bound takes the units that multiply (3 % at k = 16, Granite Rapids).
+    if (!bias)
+      store_rows<V, MR, NV, false, false, false>(acc, row, ldc, next, nullptr, 0, 0);
+    else if (e->upper < INFINITY)
+      store_rows<V, MR, NV, true, true, false>(acc, row, ldc, next, bias, e->lower, e->upper);
+    else if (out.stream && is_aligned<V>(row, out))
+      store_rows<V, MR, NV, true, false, true>(acc, row, ldc, next, bias, e->lower, 0);
+    else
+      store_rows<V, MR, NV, true, false, false>(acc, row, ldc, next, bias, e->lower, 0);
+    if (size_t(index) == call->more) return;
+  }
+}
+
 template <class V, int MR, int NV, bool PART>
 void tile(const gemm_f32& g) {
   const gemm_f32* call = &g;
   static_assert(MR <= 14);
   constexpr size_t W = V::width;
   const size_t last = PART ? call->n - (NV - 1) * W : W;  // columns of the last vector
-  // What changes from tile to tile is in memory: kept aside it would go through vector registers, and wait there for
-  // the multiply-adds of the tile before.
-  place at = {call->a,           call->b,   reinterpret_cast<const char*>(call->ahead), call->out.c, call->out.residual,
-              call->out.channel, call->more};
-  for (;; --at.more) {
-    __asm__("" : "+m"(at));
+  for (ptrdiff_t index = 0;; ++index) {
+    __asm__("" : "+r"(index), "+r"(call));
     V acc[MR][NV];
     if (call->accumulate) {
       QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-        const float* c = at.c + column(j * W, call->out.block, call->out.next);
+        const float* c = call->out.c + index * call->step.c + column(j * W, call->out.block, call->out.next);
         QUERN_UNROLL for (int i = 0; i < MR; ++i, c += call->out.ldc) acc[i][j] =
             PART && j == NV - 1 ? V::load_part(c, last) : V::load(c);
       }
     } else {
       QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
     }
-
-    if constexpr (requires { typename V::factors; }) {
-      sum_by_lanes<V, MR, NV, PART>(*call, at.a, at.b, acc);
-    } else {
-      // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty
-      // asm hides how they relate, or the compiler makes a register for every row and spills.
-      size_t s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
-      __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
-      const gemm_tap* tap = call->tap;
-      for (size_t taps = call->taps; taps != 0; --taps, ++tap) {
-        __asm__("" : "+r"(call), "+m"(at), "+r"(tap), "+r"(taps));
-        const char* a0 = reinterpret_cast<const char*>(at.a + tap->a);
-        const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
-        const char* b = reinterpret_cast<const char*>(at.b + tap->b);
-        const size_t ldb = call->ldb * sizeof(float);
-        // HINTS is the cache that what lies ahead goes to, 0: none.
-        const auto steps = [&]<int HINTS>(const char* ahead, size_t pace) __attribute__((always_inline)) {
-          for (size_t k = call->k; k != 0; --k) {
-            __asm__("" : "+r"(a0), "+r"(a7), "+r"(b));
-            V vb[NV];
-            QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-              const float* from = reinterpret_cast<const float*>(b) + j * W;
-              vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
-              if (HINTS) __builtin_prefetch(ahead + j * W * sizeof(float), 0, HINTS == 1 ? 3 : 2);
-            }
-            QUERN_UNROLL for (int i = 0; i < MR; ++i) {
-              const int r = i % 7;
-              const char* base = i < 7 ? a0 : a7;
-              const char* from = base + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
-              const V va = V::set1(*reinterpret_cast<const float*>(from));
-              QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::fma(va, vb[j], acc[i][j]);
-            }
-            a0 += sizeof(float), a7 += sizeof(float), b += ldb;
-            if (!HINTS) continue;
-            ahead += pace;
-            __asm__("" : "+r"(ahead));
-          }
-          return ahead;
-        };
-        // Whole tiles of wide vectors alone are worth loops of their own: beside weights that stay in L1 there is room
-        // for pixels.
-        const bool hinted = call->ahead;
-        if (W >= 16 && !PART && call->near && !hinted) {
-          steps.template operator()<0>(nullptr, 0);
-        } else if (W >= 16 && !PART && call->near) {
-          at.ahead = steps.template operator()<1>(at.ahead, call->pace * sizeof(float));
-        } else {
-          // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
-          // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
-          // planes apart: what the next tile reads lies behind what this one does.  To L2: a panel on its way to L1
-          // pushes out the rows that it will meet (up to 30 % where weights come from memory: Zen 4).
-          const size_t further = call->ldb > NV * W ? NV * W * sizeof(float) : 8192 / (sizeof(float) * NV * W) * ldb;
-          const char* const end =
-              steps.template operator()<2>(hinted ? at.ahead : b + further, hinted ? call->pace * sizeof(float) : ldb);
-          if (call->ahead) at.ahead = end;
-        }
-      }
-    }
-    __asm__("" : "+m"(at));
-    end_tile<V, MR, NV, PART>(call->out, at, last, acc);
-    if (at.more == 0) return;
-    at.a += call->step.a, at.b += call->step.b;
-    at.c += call->step.c, at.channel += size_t(call->step.channel);
-    if (at.residual) at.residual += call->step.residual;
+    if constexpr (requires { typename V::factors; })
+      sum_by_lanes<V, MR, NV, PART>(*call, call->a + index * call->step.a, call->b + index * call->step.b, acc);
+    else if (W >= 16 && !PART && call->near && !call->ahead)
+      sum<V, MR, NV, PART, nowhere>(call, index, acc);
+    else
+      sum<V, MR, NV, PART, to_l2>(call, index, acc);
+    __asm__("" : "+r"(index), "+r"(call));
+    const output_f32& out = call->out;
+    const place at = {out.c + index * call->step.c, out.residual ? out.residual + index * call->step.residual : nullptr,
+                      out.channel + size_t(index * call->step.channel)};
+    end_tile<V, MR, NV, PART>(out, at, last, acc);
+    if (size_t(index) == call->more) return;
   }
 }
 
@@ -195,17 +258,24 @@ void pick_rows(const gemm_f32& g) {
 
 // Where masks cost next to nothing, one instance does for whole and partial vectors; full tiles have their own: Zen 4
 // takes an operation more for each masked load, which is 1 to 4 % of a step of k.
-template <class V, int MR, int NV>
+// NEAR: where what is ahead goes beside weights in L1, for whole tiles; nowhere: this tile is a narrower one's.
+template <class V, int MR, int NV, fetching NEAR = to_l2>
 void run(const gemm_f32& g) {
   constexpr size_t W = V::width;
   if (NV == 1 || g.n > (NV - 1) * W) {
     if (g.n == NV * W) {
+      if constexpr (NEAR != nowhere && W >= 16) {
+        if (g.m == MR && is_simple<V>(g)) {
+          if (!g.near) return simple_tiles<V, MR, NV, to_l2>(g);
+          return g.ahead ? simple_tiles<V, MR, NV, NEAR>(g) : simple_tiles<V, MR, NV, nowhere>(g);
+        }
+      }
       if constexpr (!V::masks_are_free) return pick_rows<V, MR, NV, false>(g);
       if (g.m == MR) return tile<V, MR, NV, false>(g);
     }
     pick_rows<V, MR, NV, true>(g);
   } else if constexpr (NV > 1) {
-    run<V, MR, NV - 1>(g);
+    run<V, MR, NV - 1, nowhere>(g);
   }
 }
 

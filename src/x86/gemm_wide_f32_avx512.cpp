@@ -15,5 +15,5 @@ QUERN_KERNELS(gemm_wide_f32_avx512, {.name = "gemm_f32_4x96_avx512",
                                      .mr = 4,
                                      .nr = 96,
                                      .vector = 16,
-                                     .gemm = run<vec, 4, 6>,
+                                     .gemm = run<vec, 4, 6, to_l1>,
                                      .copy = copy<vec>})
