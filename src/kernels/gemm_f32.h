@@ -103,12 +103,18 @@ template <class V, int MR, int NV, bool PART, fetching TO>
 [[gnu::always_inline]] inline void sum(const gemm_f32* call, ptrdiff_t index, V (&acc)[MR][NV]) {
   constexpr size_t W = V::width;
   // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty asm
-  // hides how they relate, or the compiler makes a register for every row and spills.
-  size_t s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
-  __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
+  // hides how they relate, or the compiler makes a register for every row and spills.  Tiles of wide vectors make them
+  // anew for each tap: kept, they push others out (5 % of 64 to 384 channels, Zen 4); short taps of narrow ones mind.
+  size_t s1, s3, s5;
+  const auto strides = [&]() __attribute__((always_inline)) {
+    s1 = call->lda * sizeof(float), s3 = 3 * s1, s5 = 5 * s1;
+    __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5));
+  };
+  if (W < 16) strides();
   const gemm_tap* tap = call->tap;
   for (size_t taps = call->taps; taps != 0; --taps, ++tap) {
     __asm__("" : "+r"(call), "+r"(tap));
+    if (W >= 16) strides();
     const char* a0 = reinterpret_cast<const char*>(call->a + index * call->step.a + tap->a);
     const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
     const char* b = reinterpret_cast<const char*>(call->b + index * call->step.b + tap->b);
