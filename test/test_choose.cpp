@@ -118,6 +118,22 @@ TEST(Choose, KnownChoices) {
     }
 }
 
+// Where dst alone is left open, depthwise goes on as its input lies: out of blocks into pixels is slower (Zen 4).
+TEST(Choose, DepthwiseInBlocksStaysInBlocks) {
+  if (avx512 & ~all_isas) GTEST_SKIP() << "no kernel with vectors of 16 in this build";
+  for (const char* line :
+       {"conv nc16hw16:any g384mb1ic384ih14oc384oh14kh3ph1", "conv nc16hw16:any g96mb1ic96ih112oc96oh56kh3sh2ph1",
+        "conv nc16hw16:any g672mb1ic672ih14oc672oh14kh5ph2", "conv nc16hw16:any g96mb1ic96ih56oc96oh56kh7ph3"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << error.text;
+    const quern_cpu cpu = cpu_of(avx512, 32, 1024, 32 << 10);
+    quern_wish wish = wish_of();
+    wish.cpu = &cpu;
+    EXPECT_EQ(plan_of(p, wish).problem.dst.layout, QUERN_NC16HW16) << line;
+  }
+}
+
 bool is_of_problem(quern_reason reason) {
   return reason == QUERN_REASON_TYPE || reason == QUERN_REASON_LAYOUT || reason == QUERN_REASON_SHAPE ||
          reason == QUERN_REASON_EPILOGUE;

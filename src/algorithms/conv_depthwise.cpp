@@ -128,9 +128,10 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // answers in time is mostly hidden.  A vector narrower than a line of the cache comes back for its rest, after L1 has
   // seen the whole plane.
   const double bytes = o.image + 2 * o.output;
-  const bool apart = g.src_block == 1;
-  const double copied = slow_l3(m) ? (apart ? 1.2 : 0.9) * slow_copy_cycles(g, m)
-                                   : (apart ? 0.5 : 0.25) * bytes / copy_rate(m, o.all()) / m.cycle_ns;
+  const double apart = (g.src_block == 1 ? o.image : 0) + (g.dst_block == 1 ? 2 * o.output : 0);
+  const double share = apart / std::max(bytes, 1.0);
+  const double copied = slow_l3(m) ? (0.9 + 0.3 * share) * slow_copy_cycles(g, m)
+                                   : (0.25 + 0.25 * share) * bytes / copy_rate(m, o.all()) / m.cycle_ns;
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
   const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
   return overlapped(row, m, b, copied + 1.5 * bytes * again / m.l2_rate / m.cycle_ns);
