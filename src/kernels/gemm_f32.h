@@ -16,11 +16,38 @@
 namespace quern {
 namespace {
 
-// Where a tile of a call is.
+// Where a tile of a call is, and how many follow it.
 struct place {
+  const float *a, *b;
+  const char* ahead;
   float* c;
   const float* residual;
-  size_t channel;
+  size_t channel, more;
+
+  // Read again for each tap.
+  [[gnu::always_inline]] const float* a_of(const gemm_f32*) {
+    __asm__("" : "+m"(*this));
+    return a;
+  }
+  [[gnu::always_inline]] const float* b_of(const gemm_f32*) const { return b; }
+  [[gnu::always_inline]] const char* ahead_of(const gemm_f32*, const gemm_tap*) const { return ahead; }
+  [[gnu::always_inline]] void fetched(const char* end) {
+    if (ahead) ahead = end;
+  }
+};
+
+// The same, counted from the first tile.
+struct numbered {
+  ptrdiff_t index;
+
+  [[gnu::always_inline]] const float* a_of(const gemm_f32* call) const { return call->a + index * call->step.a; }
+  [[gnu::always_inline]] const float* b_of(const gemm_f32* call) const { return call->b + index * call->step.b; }
+  [[gnu::always_inline]] const char* ahead_of(const gemm_f32* call, const gemm_tap* tap) const {
+    if (!call->ahead) return nullptr;
+    const size_t before = (size_t(index) * call->taps + size_t(tap - call->tap)) * call->k;
+    return reinterpret_cast<const char*>(call->ahead + before * call->pace);
+  }
+  [[gnu::always_inline]] void fetched(const char*) const {}
 };
 
 // Bounds the sums and stores them, or leaves them to the epilogue.
@@ -98,9 +125,9 @@ template <class V, int MR, int NV, bool PART>
 // The cache that what lies ahead is fetched to.
 enum fetching { nowhere, to_l1, to_l2 };
 
-// acc += the sum over all taps, of the tile so many steps behind the first.
-template <class V, int MR, int NV, bool PART, fetching TO>
-[[gnu::always_inline]] inline void sum(const gemm_f32* call, ptrdiff_t index, V (&acc)[MR][NV]) {
+// acc += the sum over all taps.
+template <class V, int MR, int NV, bool PART, fetching TO, class Where>
+[[gnu::always_inline]] inline void sum(const gemm_f32* call, Where& where, V (&acc)[MR][NV]) {
   constexpr size_t W = V::width;
   // Rows 0 to 6 are at a base plus 0 to 6 strides, which three registers address, 7 to 13 at another.  The empty asm
   // hides how they relate, or the compiler makes a register for every row and spills.  Tiles of wide vectors make them
@@ -115,16 +142,14 @@ template <class V, int MR, int NV, bool PART, fetching TO>
   for (size_t taps = call->taps; taps != 0; --taps, ++tap) {
     __asm__("" : "+r"(call), "+r"(tap));
     if (W >= 16) strides();
-    const char* a0 = reinterpret_cast<const char*>(call->a + index * call->step.a + tap->a);
+    const char* a0 = reinterpret_cast<const char*>(where.a_of(call) + tap->a);
     const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
-    const char* b = reinterpret_cast<const char*>(call->b + index * call->step.b + tap->b);
+    const char* b = reinterpret_cast<const char*>(where.b_of(call) + tap->b);
     const size_t ldb = call->ldb * sizeof(float), last = PART ? call->n - (NV - 1) * W : W;
+    const char* ahead = TO == nowhere ? nullptr : where.ahead_of(call, tap);
     size_t pace = ldb;
-    const char* ahead = nullptr;
-    if (TO != nowhere && call->ahead) {
+    if (ahead) {
       pace = call->pace * sizeof(float);
-      const size_t before = (size_t(index) * call->taps + size_t(tap - call->tap)) * call->k;
-      ahead = reinterpret_cast<const char*>(call->ahead) + before * pace;
     } else if (TO != nowhere) {
       // Weights that come from L3 arrive too late without help: the hardware follows 14 rows of A already.
       // 8 KiB ahead gained 10 to 60 % there and costs nothing where they are near (Zen 5).  Rows of an image are
@@ -152,17 +177,19 @@ template <class V, int MR, int NV, bool PART, fetching TO>
       ahead += pace;
       __asm__("" : "+r"(ahead));
     }
+    if (TO != nowhere) where.fetched(ahead);
   }
 }
 
 // What layers ask for most, and the time of short sums hangs on: whole tiles that begin at zero and are stored as they
-// are or after a bias along the columns and bounds.
+// are or after a bias along the columns and bounds (an upper one only where nothing is fetched).
 template <class V>
 bool is_simple(const gemm_f32& g) {
   const epilogue_f32* const e = g.out.epilogue;
   return !g.accumulate && (g.out.block == 0 || g.out.block == V::width) &&
          (!e || (e->plain && !g.out.stream) ||
-          (e->clamp_only && e->bias && !g.out.channels_are_rows && !(g.out.stream && e->upper < INFINITY)));
+          (e->clamp_only && e->bias && !g.out.channels_are_rows &&
+           (!(e->upper < INFINITY) || (g.near && !g.ahead && !g.out.stream))));
 }
 
 // A row is finished and stored before the next one is begun: passes over all of them hold up the multiply-adds of the
@@ -194,7 +221,8 @@ void simple_tiles(const gemm_f32& g) {
     __asm__("" : "+r"(index), "+r"(call));
     V acc[MR][NV];
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
-    sum<V, MR, NV, false, TO>(call, index, acc);
+    numbered here = {index};
+    sum<V, MR, NV, false, TO>(call, here, acc);
     __asm__("" : "+r"(index), "+r"(call));
     const output_f32& out = call->out;
     const epilogue_f32* const e = out.epilogue;
@@ -204,7 +232,7 @@ void simple_tiles(const gemm_f32& g) {
     // An upper bound takes the units that multiply (3 % at k = 16, Granite Rapids).
     if (!bias)
       store_rows<V, MR, NV, false, false, false>(acc, row, ldc, next, nullptr, 0, 0);
-    else if (e->upper < INFINITY)
+    else if (TO == nowhere && e->upper < INFINITY)
       store_rows<V, MR, NV, true, true, false>(acc, row, ldc, next, bias, e->lower, e->upper);
     else if (out.stream && is_aligned<V>(row, out))
       store_rows<V, MR, NV, true, false, true>(acc, row, ldc, next, bias, e->lower, 0);
@@ -220,12 +248,16 @@ void tile(const gemm_f32& g) {
   static_assert(MR <= 14);
   constexpr size_t W = V::width;
   const size_t last = PART ? call->n - (NV - 1) * W : W;  // columns of the last vector
-  for (ptrdiff_t index = 0;; ++index) {
-    __asm__("" : "+r"(index), "+r"(call));
+  // What changes from tile to tile is in memory: kept aside it would go through vector registers, and wait there for
+  // the multiply-adds of the tile before.
+  place at = {call->a,           call->b,   reinterpret_cast<const char*>(call->ahead), call->out.c, call->out.residual,
+              call->out.channel, call->more};
+  for (;; --at.more) {
+    __asm__("" : "+m"(at));
     V acc[MR][NV];
     if (call->accumulate) {
       QUERN_UNROLL for (int j = 0; j < NV; ++j) {
-        const float* c = call->out.c + index * call->step.c + column(j * W, call->out.block, call->out.next);
+        const float* c = at.c + column(j * W, call->out.block, call->out.next);
         QUERN_UNROLL for (int i = 0; i < MR; ++i, c += call->out.ldc) acc[i][j] =
             PART && j == NV - 1 ? V::load_part(c, last) : V::load(c);
       }
@@ -233,17 +265,17 @@ void tile(const gemm_f32& g) {
       QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j] = V::set1(0.0f);
     }
     if constexpr (requires { typename V::factors; })
-      sum_by_lanes<V, MR, NV, PART>(*call, call->a + index * call->step.a, call->b + index * call->step.b, acc);
+      sum_by_lanes<V, MR, NV, PART>(*call, at.a, at.b, acc);
     else if (W >= 16 && !PART && call->near && !call->ahead)
-      sum<V, MR, NV, PART, nowhere>(call, index, acc);
+      sum<V, MR, NV, PART, nowhere>(call, at, acc);
     else
-      sum<V, MR, NV, PART, to_l2>(call, index, acc);
-    __asm__("" : "+r"(index), "+r"(call));
-    const output_f32& out = call->out;
-    const place at = {out.c + index * call->step.c, out.residual ? out.residual + index * call->step.residual : nullptr,
-                      out.channel + size_t(index * call->step.channel)};
-    end_tile<V, MR, NV, PART>(out, at, last, acc);
-    if (size_t(index) == call->more) return;
+      sum<V, MR, NV, PART, to_l2>(call, at, acc);
+    __asm__("" : "+m"(at));
+    end_tile<V, MR, NV, PART>(call->out, at, last, acc);
+    if (at.more == 0) return;
+    at.a += call->step.a, at.b += call->step.b;
+    at.c += call->step.c, at.channel += size_t(call->step.channel);
+    if (at.residual) at.residual += call->step.residual;
   }
 }
 
