@@ -122,8 +122,8 @@ TEST(Choose, KnownChoices) {
 TEST(Choose, DepthwiseInBlocksStaysInBlocks) {
   if (avx512 & ~all_isas) GTEST_SKIP() << "no kernel with vectors of 16 in this build";
   for (const char* line :
-       {"conv nc16hw16:any g384mb1ic384ih14oc384oh14kh3ph1", "conv nc16hw16:any g96mb1ic96ih112oc96oh56kh3sh2ph1",
-        "conv nc16hw16:any g672mb1ic672ih14oc672oh14kh5ph2", "conv nc16hw16:any g96mb1ic96ih56oc96oh56kh7ph3"}) {
+       {"nc16hw16:any g384mb1ic384ih14oc384oh14kh3ph1", "nc16hw16:any g96mb1ic96ih112oc96oh56kh3sh2ph1",
+        "nc16hw16:any g672mb1ic672ih14oc672oh14kh5ph2", "nc16hw16:any g96mb1ic96ih56oc96oh56kh7ph3"}) {
     quern_problem p;
     quern_error error = {};
     ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << error.text;

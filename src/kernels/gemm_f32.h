@@ -184,12 +184,12 @@ template <class V, int MR, int NV, bool PART, fetching TO, class Where>
 // What layers ask for most, and the time of short sums hangs on: whole tiles that begin at zero and are stored as they
 // are or after a bias along the columns and bounds (an upper one only where nothing is fetched).
 template <class V>
-bool is_simple(const gemm_f32& g) {
+bool is_simple(const gemm_f32& g, fetching to) {
   const epilogue_f32* const e = g.out.epilogue;
   return !g.accumulate && (g.out.block == 0 || g.out.block == V::width) &&
          (!e || (e->plain && !g.out.stream) ||
           (e->clamp_only && e->bias && !g.out.channels_are_rows &&
-           (!(e->upper < INFINITY) || (g.near && !g.ahead && !g.out.stream))));
+           (!(e->upper < INFINITY) || (to == nowhere && !g.out.stream))));
 }
 
 // A row is finished and stored before the next one is begun: passes over all of them hold up the multiply-adds of the
@@ -266,7 +266,7 @@ void tile(const gemm_f32& g) {
     }
     if constexpr (requires { typename V::factors; })
       sum_by_lanes<V, MR, NV, PART>(*call, at.a, at.b, acc);
-    else if (W >= 16 && !PART && call->near && !call->ahead)
+    else if (W >= 16 && !PART && call->near && !call->ahead)  // whole tiles of wide vectors alone are worth two loops
       sum<V, MR, NV, PART, nowhere>(call, at, acc);
     else
       sum<V, MR, NV, PART, to_l2>(call, at, acc);
@@ -295,9 +295,10 @@ void run(const gemm_f32& g) {
   if (NV == 1 || g.n > (NV - 1) * W) {
     if (g.n == NV * W) {
       if constexpr (NEAR != nowhere && W >= 16) {
-        if (g.m == MR && is_simple<V>(g)) {
-          if (!g.near) return simple_tiles<V, MR, NV, to_l2>(g);
-          return g.ahead ? simple_tiles<V, MR, NV, NEAR>(g) : simple_tiles<V, MR, NV, nowhere>(g);
+        const fetching to = !g.near ? to_l2 : g.ahead ? NEAR : nowhere;
+        if (g.m == MR && is_simple<V>(g, to)) {
+          if (to == nowhere) return simple_tiles<V, MR, NV, nowhere>(g);
+          return to == NEAR ? simple_tiles<V, MR, NV, NEAR>(g) : simple_tiles<V, MR, NV, to_l2>(g);
         }
       }
       if constexpr (!V::masks_are_free) return pick_rows<V, MR, NV, false>(g);
