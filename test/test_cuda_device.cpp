@@ -682,15 +682,21 @@ TEST_F(CudaDevice, FewChannelsHaveTheBitsOfTheCpu) {
 // Those of the next kernel start beside them.
 TEST_F(CudaDevice, NoMultiprocessorHasMoreBlocksThanItsShare) {
   const way how = on(open());
-  for (const char* line : {"nhwc g32ic32ih20oc32oh20kh3ph1", "nhwc g96mb7ic96ih28oc96oh28kh3ph1",
-                           "f16 nhwc g64mb2ic64ih20oc64oh20kh7ph3", "bf16 nhwc g16mb3ic64ih20oc64oh20kh3ph1"}) {
+  const struct {
+    const char *line, *algorithm;
+  } cases[] = {{"nhwc g32ic32ih20oc32oh20kh3ph1", "conv_walk"},
+               {"nhwc g96mb7ic96ih28oc96oh28kh3ph1", "conv_walk"},
+               {"f16 nhwc g64mb2ic64ih20oc64oh20kh7ph3", "conv_group"},
+               {"bf16 nhwc g16mb3ic64ih20oc64oh20kh3ph1", "conv_group"},
+               {"nhwc g96mb4ic96ih28oc96oh28kh5ph2", "conv_depthwise_box"},
+               {"nhwc g64mb17ic64ih28oc64oh28kh7ph3", "conv_depthwise_box"}};
+  for (const auto& [line, algorithm] : cases) {
     quern_problem p;
     quern_error error = {};
     ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
     p = completed(p);
     dice d(5);
     const operands in = small_integers(p, edge::back, d);
-    const char* const algorithm = p.src.type == QUERN_F32 ? "conv_walk" : "conv_group";
     ASSERT_TRUE(agree(p, solve(p, in, "reference", nullptr), solve(p, in, algorithm, nullptr, how))) << line;
     const unsigned all = 132, share = (fake->blocks + all - 1) / all;
     EXPECT_EQ((227u << 10) / (fake->shared_bytes + 1024), share) << line;

@@ -54,10 +54,12 @@ refusal refuse(const full_problem& p, const kernel& row) {
   return refuse_many(double(blocks_of(g, row)) * channels_of, "tiles");
 }
 
-blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
-  b.packed_bytes = uint64_t(few_panels{geometry_of(p)}.size() * type_bytes(row.type));
+  b.packed_bytes = uint64_t(few_panels{g}.size() * type_bytes(row.type));
   b.workers = 1;
+  b.word[0] = shared_of(blocks_of(g, row), int64_t(m.gpu.shared_bytes / (row.shared_bytes + 1024)), m);
   return b;
 }
 
@@ -100,7 +102,7 @@ quern_status launch(const job& j, const launching& l) {
   if (const quern_status s =
           encode_tiled(l, &a.src, {cuda_map_f32, cuda_map_swizzle_none, 4, l.args.src, size, apart, box}))
     return s;
-  return launch_kernel(l, row, uint32_t(blocks_of(g, row)), &a);
+  return launch_kernel(l, row, uint32_t(blocks_of(g, row)), &a, uint32_t(j.blocks.word[0]));
 }
 
 }  // namespace

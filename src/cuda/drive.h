@@ -86,6 +86,13 @@ inline bool in_wholes(const dims& d, int64_t dim::*stride, const void* memory, i
   return true;
 }
 
+// Shared memory of a block, so much that no multiprocessor has more of so many blocks than its share: those of the next
+// kernel start beside them, and would leave others their places.  `together`: that may be on one.
+inline int64_t shared_of(int64_t blocks, int64_t together, const machine& m) {
+  const int64_t share = up(blocks, std::max(1u, m.gpu.multiprocessors));
+  return share <= together ? int64_t(m.gpu.shared_bytes) / share / 1024 * 1024 - 1024 : 0;
+}
+
 // Of anything that a kernel counts in 32 bits.
 inline constexpr int64_t most_counted = int64_t{1} << 30;
 inline refusal refuse_many(double count, const char* what) {

@@ -115,8 +115,7 @@ inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w
   return 2000 + std::max(1000 * compute / std::max(1u, m.gpu.clock_mhz), memory);
 }
 
-// Words that take the least time; the last is the shared memory of a block, so much that no multiprocessor has more
-// blocks than its share: those of the next kernel start beside them, and would leave others their places.
+// Words that take the least time; the last is the shared memory of a block.
 inline void choose_lines(const geometry& g, const kernel& row, const lines_work& w, const machine& m, int64_t* word) {
   const phase ph = any_phase(g);
   const int64_t columns = up(of_class(ph.w), row.nr), lines = of_class(ph.h);
@@ -142,9 +141,7 @@ inline void choose_lines(const geometry& g, const kernel& row, const lines_work&
         best = ns;
         std::copy_n(next, 4, word);
       }
-  const int64_t blocks = lines_blocks(g, lines_tiling(g, row, w, ph, word, nullptr));
-  const int64_t share = up(blocks, std::max(1u, m.gpu.multiprocessors));
-  word[4] = share <= lines_together(row, m) ? int64_t(m.gpu.shared_bytes) / share / 1024 * 1024 - 1024 : 0;
+  word[4] = shared_of(lines_blocks(g, lines_tiling(g, row, w, ph, word, nullptr)), lines_together(row, m), m);
 }
 
 }  // namespace quern
