@@ -66,10 +66,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 cost predict(const full_problem& p, const kernel& row, const blocking&, const machine& m) {
   const geometry& g = geometry_of(p);
   const double blocks = double(blocks_of(g, row)), processors = std::max(1u, m.gpu.multiprocessors);
-  // Four warps issue at once; what a block waits for, and how long the large boxes of long filters keep all others
-  // waiting, is measured on an H200.
-  const double waits = row.taps > 3 ? 1.5 : 1;
-  const double issue = ceil(blocks / processors) * (warps_of(g, row) / blocks / 4 * instructions_of(row) * waits);
+  // Four warps issue at once, one by itself no faster than among them, and with nobody to hide it waits for its
+  // instructions, the longer its code the more.  That, what a block waits for, and how long the large boxes of long
+  // filters keep all others waiting, is measured on an H200.
+  const double waits = row.taps > 3 ? 1.5 : 1, of_block = std::max(1.0, warps_of(g, row) / blocks / 4 * waits);
+  const double issue = instructions_of(row) * std::max(row.taps / 3.0, ceil(blocks / processors) * of_block);
   const double compute = 1000 * (3000 + issue) / std::max(1u, m.gpu.clock_mhz);
   // What neighbours share comes from L2, and what boxes have beyond the image from nowhere.
   const auto along = [&](int axis, int64_t tile) {
