@@ -194,6 +194,7 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc mb1ic128ih28oc128oh28kh3ph1", "tma_f32_128x64_sm90a"},
       {"nhwc mb32ic64ih56oc256oh56kh1", "tma_f32_192x64_sm90a"},
       {"nhwc mb32ic512ih7oc2048oh7kh1", "tma_f32_128x128_sm90a"},
+      {"nhwc mb8ic32ih112oc192oh112kh1", "tma_f32_192x64_sm90a"},
       {"nhwc mb16ic256ih56oc256oh56kh3ph1", "tensor_f32_128x64_sm80", "conv_tma"},
       {"nhwc mb32ic64ih56oc64oh56kh3ph1", "tensor_f32_128x64_sm80", "conv_tma"},
       {"nhwc mb16ic256ih56oc256oh56kh3ph1", "implicit_f32_128x128_sm75", "conv_tma,conv_tensor"},

@@ -115,7 +115,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
                               : gpu_flops_a_ns(m.gpu) * 500 / (double(m.gpu.multiprocessors) * m.gpu.clock_mhz);
   const double single = !tensor  ? 1.65
                         : halves ? 28.0 / double(type_bytes(row.type))
-                                 : 2.1;                      // elements that are loaded one by one
+                                 : 1.75;                     // elements that are loaded one by one
   const double shallow = !halves && g.groups > 1 ? 1.5 : 1;  // tiles of few elements and outputs each
   const double slower = shallow * (row.vector == 1 ? single : 1) * (row.index == index_scheme::division ? 1.05 : 1) *
                         (halves             ? area < 128 * 64    ? 1.9
@@ -125,7 +125,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
                          : area < 128 * 64  ? 1.15
                          : area < 128 * 128 ? 1.07
                                             : 1);
-  const double around = !halves ? 24 : type_bytes(row.type) == 2 ? 250 : 900;
+  const double around = !halves ? (tensor ? 86 : 24) : type_bytes(row.type) == 2 ? 250 : 900;
   double ns = 0, flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
