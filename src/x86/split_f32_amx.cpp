@@ -41,8 +41,11 @@ struct tiles {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
   }
   // The vector units go to sleep when no sum or product of 512 bits comes by for some 3000 cycles, and the next store
-  // of a tile waits some 900 for them (Granite Rapids): integers, loads and stores do not keep them awake.
-  [[gnu::always_inline]] static void stay_awake() { __asm__ volatile("vaddps %%zmm0, %%zmm0, %%zmm31" ::: "xmm31"); }
+  // of a tile waits some 900 for them (Granite Rapids): integers, loads and stores do not keep them awake.  Zeros, as
+  // bits that are left in a register may be a denormal number, and sums of those trap into microcode.
+  [[gnu::always_inline]] static void stay_awake() {
+    __asm__ volatile("vpxord %%zmm31, %%zmm31, %%zmm31\n\tvaddps %%zmm31, %%zmm31, %%zmm31" ::: "xmm31");
+  }
 };
 
 }  // namespace
