@@ -699,7 +699,9 @@ TEST_F(CudaDevice, NoMultiprocessorHasMoreBlocksThanItsShare) {
                {"f16 nhwc g64mb2ic64ih20oc64oh20kh7ph3", "conv_group"},
                {"bf16 nhwc g16mb3ic64ih20oc64oh20kh3ph1", "conv_group"},
                {"nhwc g96mb4ic96ih28oc96oh28kh5ph2", "conv_depthwise_box"},
-               {"nhwc g64mb17ic64ih28oc64oh28kh7ph3", "conv_depthwise_box"}};
+               {"nhwc g64mb17ic64ih28oc64oh28kh7ph3", "conv_depthwise_box"},
+               {"f16 nhwc g16mb4ic128ih28oc128oh28kh3ph1", "conv_group_box"},
+               {"bf16 nhwc g64mb17ic64ih28oc64oh28kh3ph1", "conv_group_box"}};
   for (const auto& [line, algorithm] : cases) {
     quern_problem p;
     quern_error error = {};

@@ -61,10 +61,12 @@ refusal refuse(const full_problem& p, const kernel& row) {
   return refuse_many(double(blocks_of(g)) * group_box_channels, "tiles");
 }
 
-blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t) {
+  const geometry& g = geometry_of(p);
   blocking b = {};
-  b.packed_bytes = uint64_t(box_jobs{geometry_of(p), row}.bytes());
+  b.packed_bytes = uint64_t(box_jobs{g, row}.bytes());
   b.workers = 1;
+  b.word[0] = shared_of(blocks_of(g), int64_t(m.gpu.shared_bytes / (row.shared_bytes + 1024)), m);
   return b;
 }
 
@@ -127,7 +129,7 @@ quern_status launch(const job& j, const launching& l) {
   if (const quern_status s = map_boxes(l, j.row.type, l.args.src, from, g.src, group_box_pitch, lines, a.src)) return s;
   if (a.stores)
     if (const quern_status s = map_boxes(l, j.row.type, a.out.dst, to, g.dst, group_box_wide, 1, a.dst)) return s;
-  return launch_kernel(l, j.row, uint32_t(blocks_of(g)), &a);
+  return launch_kernel(l, j.row, uint32_t(blocks_of(g)), &a, uint32_t(j.blocks.word[0]));
 }
 
 }  // namespace
