@@ -259,6 +259,23 @@ TEST(Choose, VectorsInHalves) {
   EXPECT_EQ(plan_of(p, wish).kernel, halves);
 }
 
+// Taps over planes: of their vectors few outputs wait for what crosses from one line into the next.
+TEST(Choose, HalvesCrossFewerLines) {
+  if ((all_isas & (avx2 | avx512)) != (avx2 | avx512)) GTEST_SKIP() << "another processor's kernels";
+  quern_cpu cpu = cpu_of(avx2 | avx512, 32, 1024, 32 << 10);
+  quern_wish wish = wish_of();
+  wish.cpu = &cpu, wish.algorithm = "conv_planar";
+  for (const char* line : {"nchw mb1ic32ih256oc3oh256kh5ph2", "nchw mb1ic64ih200oc3oh200kh3ph1"})
+    for (const uint32_t bits : {512u, 256u}) {
+      quern_problem p;
+      quern_error error = {};
+      ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << error.text;
+      cpu.vector_bits = bits;
+      const std::string kernel = plan_of(p, wish).kernel;
+      EXPECT_EQ(kernel.find("x24") != std::string::npos, bits == 256) << line << ": " << kernel;
+    }
+}
+
 TEST(Choose, NeverTheReferenceUnasked) {
   const quern_cpu cpu = cpu_of(0);
   for (const quern_problem& p : problems()) {

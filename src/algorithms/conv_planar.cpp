@@ -74,6 +74,10 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
   const int64_t phases = std::min<int64_t>(g.phases(), 64);
   const cut channels(std::max<int64_t>(1, g.k), row.mr);
   const double m = double(channels.count) / double(channels.tiles);
+  // Taps along w move pixels within their lines: most vectors cross into the next one, of half of them half.  What that
+  // takes few outputs do not hide, and a single one waits for its loads anyway (Zen 4).
+  const double few = m < 2 ? 0 : std::max(0.0, 1 - m / 5);
+  const double crossing = in_halves(on) ? (pace(row, on) < 1 ? 0.4 : 2.5) * few : 0;
   for (int64_t f = 0; f < phases; ++f) {
     const phase ph = phase_of(g, f);
     const planes s(ph, up(ph.h.out_count, std::max<int64_t>(1, band_count)));
@@ -85,6 +89,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
     if (line % row.nr) one += tile_cycles(row, on, m, double(line % row.nr), k);
     one += double(up(line, row.nr)) * row_cycles(m, k / double(std::max<int64_t>(ph.w.taps, 1)));
     one += double(up(line, row.nr)) * 3 * double(ph.taps());
+    if (ph.w.taps > 1) one += double(up(line, row.vector)) * k * crossing;
     // Rows of a tile go to pages of their own.
     if (!sow) one += double(up(line, row.nr)) * 4 * m;
     // Where L1 does not keep the planes, each tap has its pixels from L2.
