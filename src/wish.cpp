@@ -27,8 +27,11 @@ bool is_algorithm(const char* name, size_t length) {
 }
 
 bool is_kernel(const char* name, size_t length) {
-  for (size_t i = 0; i < kernel_count(); ++i)
-    if (is_word(kernel_at(i).name, name, length)) return true;
+  size_t files;
+  const kernel_file* const file = kernel_files(files);
+  for (size_t i = 0; i < files; ++i)
+    for (size_t k = 0; k < file[i].list->count; ++k)
+      if (is_word(file[i].list->rows[k].name, name, length)) return true;
   return false;
 }
 
