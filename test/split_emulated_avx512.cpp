@@ -11,9 +11,9 @@ struct unit {
   bool configured = false;
   size_t rows = 0;
   int count = 0;
-  alignas(64) unsigned char tile[8][16][64];
+  alignas(64) unsigned char tile[8][16][64] = {};
 };
-thread_local unit amx;
+constinit thread_local unit amx;  // else each use asks first whether it is begun
 
 // What no program may do, and what the unit answers with a fault.
 void demand(bool allowed) {
