@@ -259,7 +259,7 @@ extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexce
     if (!known)
       return fail(error, QUERN_INVALID, "QUERN_ISA", 0, 0,
                   "the environment variable QUERN_ISA is '%.40s', must be ref, avx2, avx512, amx or neon", cap);
-    cpu.isa &= allowed;
+    cpu.isa &= allowed, cpu.withheld_isa &= allowed;  // what nobody asks for, nobody withholds
   }
   give(cpu, out, out->size);
   return QUERN_OK;

@@ -436,6 +436,12 @@ TEST(Environment, Isa) {
   child("QUERN_ISA", "avx512", isa_is(here & avx512));
   child("QUERN_ISA", "amx", isa_is(here & (avx512 | amx)));
   child("QUERN_ISA", "neon", isa_is(here & neon));
+  // Tiles that are capped away are no affair of the system's.
+  child("QUERN_ISA", "avx512", [] {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu;
+    return quern_cpu_get(&cpu, nullptr) == QUERN_OK && cpu.withheld_isa == 0;
+  });
 
   child("QUERN_ISA", "ref", [] {
     const quern_problem p = conv(QUERN_NHWC, 1, 64, 14, 64);
