@@ -125,7 +125,8 @@ inline const shape fixed_shapes[] = {
     {.c = 6, .k = 10, .image = {5, 3, 4}, .filter = {3, 1, 1}, .stride = {2, 1, 1}, .begin = {1, 0, 0}},
     {.c = 5, .k = 9, .groups = 2, .image = {4, 3, 9}, .filter = {1, 1, 3}, .begin = {0, 0, 1}, .end = {0, 0, 1}},
     {.c = 3, .k = 4, .image = {3, 4, 5}},
-    {.groups = 9, .image = {1, 33, 35}, .filter = {1, 31, 31}, .begin = {0, 15, 15}, .end = {0, 15, 15}},
+    // Few lines, of which the outer ones and the outer columns miss some of the 961 taps that each output costs.
+    {.groups = 9, .image = {1, 31, 59}, .filter = {1, 31, 31}, .begin = {0, 1, 3}, .end = {0, 1, 3}},
     {.op = QUERN_CONV_TRANSPOSED,
      .k = 2,
      .groups = 18,
