@@ -6,189 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "fake_depthwise_box.h"
 #include "fake_first.h"
-#include "fake_friends.h"
 #include "fake_gpu.h"
-#include "fake_group_box.h"
-#include "fake_implicit.h"
-#include "fake_lines.h"
 #include "fake_tma.h"
-#include "fake_toeplitz.h"
 #include "registry.h"
 
 namespace quern::test {
 namespace {
 
-void run_tensor(const kernel& row, const std::string& name,
-                void (*run)(const implicit_conv&, const implicit_tap*, unsigned), unsigned blocks, void** parameters) {
-  if ("tensor_" + name == row.name) run(*static_cast<const implicit_conv*>(parameters[0]), nullptr, blocks);
-}
-
-// Elements of 8 bits, whose kernels are fewer.
-template <class T>
-void run_of_bytes(const kernel& row, const std::string& type, const char* least, unsigned blocks, void** parameters) {
-  if (row.kind == kind::reference_cuda)
-    run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
-  const auto tensor = [&](const char* name, auto run) {
-    run_tensor(row, type + "_" + name + least, run, blocks, parameters);
-  };
-  tensor("128x64", run_tiles<tensor_128x64<T>>);
-  tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
-  run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
-  run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
-  run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
-  run_tma<tma_half_128x64_w3<T>>(row, (type + "_128x64_w3").c_str(), blocks, parameters);
-  run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);
-  run_tma<tma_half_64x64_k8<T>>(row, (type + "_64x64_k8").c_str(), blocks, parameters);
-  if constexpr (std::is_same_v<T, s8>) {
-    run_tma<tma_half_256x128<s8>>(row, "s8_256x128", blocks, parameters);
-    run_tma<tma_half_256x64_w3<s8>>(row, "s8_256x64_w3", blocks, parameters);
-    run_tma<tma_half_208x64_w3<s8>>(row, "s8_208x64_w3", blocks, parameters);
-  }
-}
-
-template <class T>
-void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
-  if (row.kind == kind::reference_cuda && row.op.has(QUERN_CONV))
-    run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
-  if (row.kind == kind::reference_cuda && !row.op.has(QUERN_CONV))
-    run_reference<T>(*static_cast<const reference_friend*>(parameters[0]), int64_t{blocks} * row.threads);
-  if (row.kind == kind::elementwise) run_elementwise<T>(*static_cast<const elementwise*>(parameters[0]), blocks);
-  if (row.kind == kind::slices) {
-    const slices& a = *static_cast<const slices*>(parameters[0]);
-    a.wide ? run_slices<T, whole<T>>(a, blocks) : run_slices<T, 1>(a, blocks);
-  }
-  if (row.kind == kind::pooling) run_pooling<T>(*static_cast<const pooling*>(parameters[0]), blocks);
-  const auto tensor = [&](const char* name, auto run) {
-    run_tensor(row, type + "_" + name + "_sm80", run, blocks, parameters);
-  };
-  tensor("128x128", run_tiles<tensor_128x128<T>>);
-  tensor("128x64", run_tiles<tensor_128x64<T>>);
-  tensor("64x64", run_tiles<tensor_64x64<T>>);
-  tensor("128x64_any", run_tiles<tensor_128x64_any<T>>);
-  tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
-  using kernels = few_kernels<T>;
-  const auto few = [&](const char* name, auto run) {
-    if ("few_" + type + "_" + name + "_sm75" == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
-  };
-  few("any", run_few<typename kernels::any>);
-  few("anys2", run_few<typename kernels::anys2>);
-  few("any_step", run_few<typename kernels::any_step>);
-  few("line14", run_few<typename kernels::line14>);
-  const auto lines = [&](const char* what, const char* name, auto run) {
-    if (what + ("_" + type + "_") + name + "_sm80" == row.name)
-      run(*static_cast<const lines_conv*>(parameters[0]), blocks);
-  };
-  using walks = walk_kernels<T>;
-  lines("walk", "c1_3x3", run_lines<typename walks::c1_3x3>);
-  lines("walk", "c1_3x3s2", run_lines<typename walks::c1_3x3s2>);
-  lines("walk", "c1_5x5", run_lines<typename walks::c1_5x5>);
-  lines("walk", "c1_5x5s2", run_lines<typename walks::c1_5x5s2>);
-  lines("walk", "c1_7x7", run_lines<typename walks::c1_7x7>);
-  lines("walk", "c1_7x7s2", run_lines<typename walks::c1_7x7s2>);
-  lines("walk", "c2_3x3", run_lines<typename walks::c2_3x3>);
-  lines("walk", "c2_3x3s2", run_lines<typename walks::c2_3x3s2>);
-  if constexpr (sizeof(T) == 4) {
-    lines("walk", "c4_3x3", run_lines<typename walks::c4_3x3>);
-    lines("walk", "c4_3x3s2", run_lines<typename walks::c4_3x3s2>);
-    lines("walk", "c8_3x3", run_lines<typename walks::c8_3x3>);
-    lines("walk", "c8_3x3s2", run_lines<typename walks::c8_3x3s2>);
-    lines("walk", "c16_3x3", run_lines<typename walks::c16_3x3>);
-  }
-  if constexpr (sizeof(T) == 2) {
-    using groups = group_kernels<T>;
-    lines("group", "d8_7x7", run_lines<typename groups::d8_7x7>);
-    lines("group", "d16", run_lines<typename groups::d16>);
-    lines("group", "d16s2", run_lines<typename groups::d16s2>);
-    lines("group", "d32", run_lines<typename groups::d32>);
-    lines("group", "d32s2", run_lines<typename groups::d32s2>);
-    const auto boxes = [&](const char* name, auto run) {
-      if ("group_box_" + type + "_" + name + "_sm90a" == row.name)
-        run(*static_cast<const group_box*>(parameters[0]), blocks);
-    };
-    boxes("c8", run_group_boxes<typename group_tiles<T>::c8>);
-    boxes("c16", run_group_boxes<typename group_tiles<T>::c16>);
-    if ("toeplitz_" + type + "_14x16_sm80" == row.name)
-      run_toeplitz<T>(*static_cast<const toeplitz_conv*>(parameters[0]), blocks);
-    run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);
-    run_tma<tma_half_208x128<T>>(row, (type + "_208x128").c_str(), blocks, parameters);
-    run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
-    run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
-    run_tma<tma_half_96x128<T>>(row, (type + "_96x128").c_str(), blocks, parameters);
-    run_tma<tma_half_256x64<T>>(row, (type + "_256x64").c_str(), blocks, parameters);
-    run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);
-    run_tma<tma_half_64x64<T>>(row, (type + "_64x64").c_str(), blocks, parameters);
-    run_tma<tma_half_256x64_w3<T>>(row, (type + "_256x64_w3").c_str(), blocks, parameters);
-    run_tma<tma_half_208x64_w3<T>>(row, (type + "_208x64_w3").c_str(), blocks, parameters);
-    run_tma<tma_half_176x64_w3<T>>(row, (type + "_176x64_w3").c_str(), blocks, parameters);
-    run_tma<tma_half_128x64_w3<T>>(row, (type + "_128x64_w3").c_str(), blocks, parameters);
-    run_tma<tma_half_96x64_w3<T>>(row, (type + "_96x64_w3").c_str(), blocks, parameters);
-    run_halo<tma_half_256x64_halo<T>>(row, type + "_256x64_halo", blocks, parameters);
-    run_halo<tma_half_208x64_halo<T>>(row, type + "_208x64_halo", blocks, parameters);
-    run_tma<tma_half_192x128_k4<T>>(row, (type + "_192x128_k4").c_str(), blocks, parameters);
-    run_tma<tma_half_128x128_k2<T>>(row, (type + "_128x128_k2").c_str(), blocks, parameters);
-    run_tma<tma_half_64x64_k4<T>>(row, (type + "_64x64_k4").c_str(), blocks, parameters);
-    run_tma<tma_half_64x64_k8<T>>(row, (type + "_64x64_k8").c_str(), blocks, parameters);
-  }
-}
-
 void run_on_cpu(const kernel& row, unsigned blocks, void** parameters) {
-  const auto depthwise = [&](const char* name, auto run) {
-    if (std::string("depthwise_box_f32_") + name + "_sm90a" == row.name)
-      run(*static_cast<const depthwise_box*>(parameters[0]), blocks);
-  };
-  depthwise("3x3", run_depthwise_boxes<depthwise_3x3>);
-  depthwise("3x3s2", run_depthwise_boxes<depthwise_3x3s2>);
-  depthwise("5x5", run_depthwise_boxes<depthwise_5x5>);
-  depthwise("7x7", run_depthwise_boxes<depthwise_7x7>);
-  const auto first = [&](const char* name, auto run) {
-    if (std::string("first_") + name + "_sm80" == row.name) run(*static_cast<const first_conv*>(parameters[0]), blocks);
-  };
-  first("f16_64", run_first<first_f16_64>);
-  first("f16_32", run_first<first_f16_32>);
-  first("bf16_64", run_first<first_bf16_64>);
-  first("bf16_32", run_first<first_bf16_32>);
-  first("f32_64", run_first<first_f32_64>);
-  first("f32_32", run_first<first_f32_32>);
-  const auto box = [&](const char* name, auto run) {
-    if (std::string("first_box_") + name + "_sm90a" == row.name)
-      run(*static_cast<const first_box*>(parameters[0]), blocks);
-  };
-  box("f16_64", run_boxes<box_f16_64>);
-  box("f16_32", run_boxes<box_f16_32>);
-  box("bf16_64", run_boxes<box_bf16_64>);
-  box("bf16_32", run_boxes<box_bf16_32>);
-  box("s8_64", run_boxes<box_s8_64>);
-  box("s8_32", run_boxes<box_s8_32>);
-  box("e4m3_64", run_boxes<box_e4m3_64>);
-  box("e4m3_32", run_boxes<box_e4m3_32>);
-  box("f32_64", run_boxes<box_f32_64>);
-  box("f32_32", run_boxes<box_f32_32>);
-  if (row.type == QUERN_F16) return run_of_type<f16>(row, "f16", blocks, parameters);
-  if (row.type == QUERN_BF16) return run_of_type<bf16>(row, "bf16", blocks, parameters);
-  if (row.type == QUERN_S8) return run_of_bytes<s8>(row, "s8", "_sm80", blocks, parameters);
-  if (row.type == QUERN_E4M3) return run_of_bytes<e4m3>(row, "e4m3", "_sm89", blocks, parameters);
-  run_of_type<float>(row, "f32", blocks, parameters);
-  run_tma<tma_f32_128x128>(row, "f32_128x128", blocks, parameters);
-  run_tma<tma_f32_192x64>(row, "f32_192x64", blocks, parameters);
-  run_tma<tma_f32_128x64>(row, "f32_128x64", blocks, parameters);
-  run_tma<tma_f16x3_128x128>(row, "f16x3_f32_128x128", blocks, parameters);
-  run_tma<tma_f16x3_192x64>(row, "f16x3_f32_192x64", blocks, parameters);
-  run_tma<tma_f16x3_128x64>(row, "f16x3_f32_128x64", blocks, parameters);
-  run_tma<tma_f16x3_128x64_w3>(row, "f16x3_f32_128x64_w3", blocks, parameters);
-  const auto tiles = [&](const char* name, auto run, const implicit_tap* taps = nullptr) {
-    if (std::string("implicit_f32_") + name + "_sm75" == row.name)
-      run(*static_cast<const implicit_conv*>(parameters[0]), taps, blocks);
-  };
-  tiles("128x128", run_tiles<implicit_128x128>);
-  tiles("128x64", run_tiles<implicit_128x64>);
-  tiles("64x64", run_tiles<implicit_64x64>);
-  tiles("128x128_division", run_tiles<implicit_128x128_division>);
-  tiles("128x128_table", run_tiles<implicit_128x128_table>, static_cast<const implicit_table*>(parameters[0])->tap);
-  tiles("128x128_any", run_tiles<implicit_128x128_any>);
-  tiles("128x64_any", run_tiles<implicit_128x64_any>);
-  tiles("64x64_any", run_tiles<implicit_64x64_any>);
+  switch (row.type) {
+    case QUERN_F16: return run_f16(row, blocks, parameters);
+    case QUERN_BF16: return run_bf16(row, blocks, parameters);
+    case QUERN_S8:
+    case QUERN_E4M3: return run_bytes(row, blocks, parameters);
+    default: return run_f32(row, blocks, parameters);
+  }
 }
 
 // What stands for the kernel beside those of conv_tma's rows.

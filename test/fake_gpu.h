@@ -34,4 +34,10 @@ inline thread_local void* current_context = nullptr;
 // thread by thread.
 cuda_driver fake_driver();
 
+// Its launches, by the row's type.
+void run_f32(const kernel& row, unsigned blocks, void** parameters);
+void run_f16(const kernel& row, unsigned blocks, void** parameters);
+void run_bf16(const kernel& row, unsigned blocks, void** parameters);
+void run_bytes(const kernel& row, unsigned blocks, void** parameters);  // elements of 8 bits
+
 }  // namespace quern::test
