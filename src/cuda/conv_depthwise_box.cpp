@@ -59,7 +59,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   blocking b = {};
   b.packed_bytes = uint64_t(few_panels{g}.size() * type_bytes(row.type));
   b.workers = 1;
-  b.word[0] = shared_of(blocks_of(g, row), int64_t(m.gpu.shared_bytes / (row.shared_bytes + 1024)), m);
+  b.word[0] = shared_of(blocks_of(g, row), fit_together(row, m), m);
   return b;
 }
 

@@ -104,8 +104,7 @@ double instructions_of(const geometry& g, const first_conv& a, const kernel& row
 
 // Blocks that run at the same time.
 int64_t resident(const kernel& row, const machine& m) {
-  return int64_t(m.gpu.multiprocessors) *
-         std::max<int64_t>(1, int64_t(m.gpu.shared_bytes) / int64_t(row.shared_bytes + 1024));
+  return int64_t(m.gpu.multiprocessors) * fit_together(row, m);
 }
 
 double ns_of(const geometry& g, const first_conv& a, const kernel& row, const machine& m) {

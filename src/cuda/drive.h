@@ -86,6 +86,11 @@ inline bool in_wholes(const dims& d, int64_t dim::*stride, const void* memory, i
   return true;
 }
 
+// Blocks whose shared memory fits on a multiprocessor; each takes a kilobyte more than it asks for.
+inline int64_t fit_together(const kernel& row, const machine& m) {
+  return std::max<int64_t>(1, int64_t(m.gpu.shared_bytes) / int64_t(row.shared_bytes + 1024));
+}
+
 // Shared memory of a block, so much that no multiprocessor has more of so many blocks than its share: those of the next
 // kernel start beside them, and would leave others their places.  `together`: that may be on one.
 inline int64_t shared_of(int64_t blocks, int64_t together, const machine& m) {

@@ -87,7 +87,7 @@ inline uint32_t lines_blocks(const geometry& g, const lines_conv& a) {
 
 // Blocks that may share a multiprocessor.
 inline int64_t lines_together(const kernel& row, const machine& m) {
-  return std::max<int64_t>(1, std::min<int64_t>(row.tile, int64_t(m.gpu.shared_bytes / (row.shared_bytes + 1024))));
+  return std::max<int64_t>(1, std::min<int64_t>(row.tile, fit_together(row, m)));
 }
 
 inline double lines_ns(const geometry& g, const kernel& row, const lines_work& w, const machine& m,
