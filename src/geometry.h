@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "layout.h"
+#include "quotients.h"
 #include "refusal.h"
 
 namespace quern {
@@ -160,6 +161,17 @@ struct geometry {
     in[0] = out[0] = 1;
   }
 
+  // One B serves all matrices of a GEMM: where those follow each other row by row they are one.
+  void merge_matrices() {
+    const int64_t rows = in[2];
+    if (n == 1) return;
+    for (const int64_t* each : {src, dst, residual})
+      if (rows != 1 && each[0] != rows * each[4]) return;
+    if (rows == 1)
+      for (int64_t* each : {src, dst, residual}) each[4] = each[0];
+    in[2] = out[2] = rows * std::exchange(n, 1);
+  }
+
   int64_t phases(int axis_index) const {
     return transposed ? std::min(stride[axis_index], std::max<int64_t>(out[axis_index], 1)) : 1;
   }
@@ -179,15 +191,29 @@ struct geometry {
     // Phases by where they begin in dst, so that those without outputs need not be counted.
     return transposed_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i], (phase + pad[i]) % stride[i]);
   }
+  // Of the first `count` taps of an axis, those of its phases before this one: their residue is one of theirs.
+  int64_t taps_before(int i, int64_t phase, int64_t count) const {
+    if (!transposed) return phase == 0 ? 0 : count;
+    const int64_t period = stride[i];
+    return count_residues(count, period, dilation[i] % period, (period - pad[i] % period) % period,
+                          std::min(phase, period));
+  }
+  int64_t taps_before(int i, int64_t phase) const { return taps_before(i, phase, filter[i]); }
+  // So many taps in a row belong to a phase each, then those come again; others have none.
+  int64_t tapped_phases(int i) const { return transposed ? stride[i] / std::gcd(stride[i], dilation[i]) : 1; }
+  int64_t tapped_before(int i, int64_t phase) const {
+    return taps_before(i, phase, std::min(filter[i], tapped_phases(i)));
+  }
   // Of all phases together: the whole filter, or less where dst has fewer outputs than there are phases.
   int64_t taps() const {
-    if (!transposed) return filter[0] * filter[1] * filter[2];
     int64_t product = 1;
-    for (int i = 0; i < 3; ++i) {
-      int64_t sum = 0;
-      for (int64_t f = 0; f < phases(i); ++f) sum += axis_of(i, f).taps;
-      product *= sum;
-    }
+    for (int i = 0; i < 3; ++i) product *= taps_before(i, phases(i));
+    return product;
+  }
+  // No phase has more.
+  int64_t taps_of_largest_phase() const {
+    int64_t product = 1;
+    for (int i = 0; i < 3; ++i) product *= up(filter[i], tapped_phases(i));
     return product;
   }
   // Of the filter itself: as many as any phase has, and more than one phase of several has.
@@ -206,11 +232,24 @@ inline phase phase_of(const geometry& g, int64_t index) {
   return {g.axis_of(0, index / (w * h)), g.axis_of(1, index / w % h), g.axis_of(2, index % w)};
 }
 
-// Of the phases before this one together.
+// Of the phases before this one together what each has: the product of its axes' share, `before(i, f)` of the first f
+// phases of axis i.
+template <class Before>
+int64_t sum_before(const geometry& g, int64_t index, Before before) {
+  const int64_t w = g.phases(2), h = g.phases(1), at[3] = {index / (w * h), index / w % h, index % w};
+  int64_t sum = 0, same = 1;  // `same`: of phases that are this one on the axes so far
+  for (int i = 0; i < 3; ++i) {
+    const int64_t first = before(i, at[i]);
+    sum = sum * before(i, g.phases(i)) + same * first;
+    same *= before(i, at[i] + 1) - first;
+  }
+  return sum;
+}
 inline int64_t taps_before(const geometry& g, int64_t index) {
-  int64_t taps = 0;
-  for (int64_t i = 0; i < index; ++i) taps += phase_of(g, i).taps();
-  return taps;
+  return sum_before(g, index, [&](int i, int64_t f) { return g.taps_before(i, f); });
+}
+inline int64_t tapped_phases_before(const geometry& g, int64_t index) {
+  return sum_before(g, index, [&](int i, int64_t f) { return g.tapped_before(i, f); });
 }
 
 inline geometry geometry_of(const quern_problem& p) {
@@ -226,6 +265,7 @@ inline geometry geometry_of(const quern_problem& p) {
     g.src_block = g.dst_block = g.residual_block = 1;
     g.weights[0] = p.weights.stride[4], g.weights[1] = p.weights.stride[3];
     g.forget_empty(p);
+    g.merge_matrices();
     return g;
   }
   g.transposed = p.op == QUERN_CONV_TRANSPOSED;

@@ -3,9 +3,9 @@
 // How much work a problem is.
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "problem.h"
+#include "quotients.h"
 
 namespace quern {
 
@@ -25,21 +25,6 @@ int64_t sum_length(const quern_problem& p) {
 }
 
 namespace {
-
-// The sum over i < n of (a * i + b) / m, rounded down each, by Euclid's algorithm on (a, m), where a * n + b and
-// the sum are below 2^64: the terms of the sum need not be.
-uint64_t sum_of_quotients(uint64_t n, uint64_t m, uint64_t a, uint64_t b) {
-  uint64_t sum = 0;
-  while (n > 0) {
-    const uint64_t pairs = n % 2 ? (n - 1) / 2 * n : n / 2 * (n - 1);
-    sum += pairs * (a / m) + n * (b / m);
-    a %= m, b %= m;
-    const uint64_t top = a * n + b;
-    n = top / m, b = top % m;
-    std::swap(a, m);
-  }
-  return sum;
-}
 
 // How many pairs of an output o < outputs and a tap t < taps have o * stride + t * dilation <= last.
 int64_t pairs_until(int64_t last, int64_t outputs, int64_t taps, int64_t stride, int64_t dilation) {

@@ -41,6 +41,8 @@ const choice choices[] = {
     {"nhwc mb1ic3ih224oc64oh224kh3ph1", avx512, "conv_winograd_line", nullptr},
     {"nchw mb1ic512ih7oc2048oh7kh1", avx512, "conv_band", nullptr},
     {"nchw mb1ic144ih56oc24oh56kh1", avx512, "conv_im2col", nullptr},
+    // A fully connected layer: its weights pass once for the batch.
+    {"nchw mb64ic512ih7oc512kh7", avx512, "conv_im2col", nullptr},
     // Winograd, but where weights outweigh the image, with fewer products a weight; not for a few channels.
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_winograd_f6x43", nullptr},
     {"nhwc mb1ic64ih56oc64oh56kh3ph1", avx512, "conv_winograd_f6x43", nullptr},
@@ -70,6 +72,7 @@ const choice choices[] = {
     {"nchw mb1ic64ih128oc3oh128kh9ph4", avx512, "conv_planar", nullptr},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx2, "conv_dot", nullptr},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx512, "conv_dot", nullptr},
+    {"conv_transposed nchw mb1ic56ih128oc1kh9sh4ph4", avx512, "conv_planar", nullptr},
     {"nc16hw16 mb1ic64ih128oc4oh128kh3ph1 accuracy=f32", avx512, "conv_dot", nullptr},
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx2, "conv_grouped", "grouped_f32_c4_taps3_avx2"},
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped_winograd", "grouped_winograd_f32_c4_f43_avx512"},

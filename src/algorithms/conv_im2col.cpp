@@ -24,6 +24,19 @@ enum flag : uint32_t { channels_across = 1, in_place = 2, scattered = 4 };
 
 constexpr int64_t padding = 16;  // between packed rows: a power of two would fall into few sets of L1
 
+// Whether output channels run across the tile.
+bool across_tiles(const geometry& g) { return channels_dense(g.dst, g.dst_block) || g.dst_block != 1; }
+
+// The images of a batch as planes of depth: blocks of pixels reach from image to image, and weights pass once for all,
+// however few pixels each has.  Planes of channels would break tiles at the end of each.
+geometry batch_in_depth(geometry g) {
+  if (!across_tiles(g) || g.in[0] != 1 || g.out[0] != 1 || g.filter[0] != 1 || g.pad[0] != 0) return g;
+  g.in[0] = g.out[0] = std::exchange(g.n, 1);
+  g.stride[0] = g.dilation[0] = 1;
+  for (int64_t* stride : {g.src, g.dst, g.residual}) stride[2] = stride[0];
+  return g;
+}
+
 // Pixels follow each other in memory with one stride for this many, counted in the phase's order.
 int64_t line_length(const phase& ph, const int64_t* stride, bool input) {
   const auto step = [&](const axis& a, int i) { return (input ? a.in_step : a.out_step) * stride[i]; };
@@ -57,7 +70,7 @@ uint32_t flags_of(const quern_problem& p, const geometry& g) {
   const auto fits = [&](const int64_t* stride, int64_t block) {
     return f & channels_across ? channels_dense(stride, block) : block == 1 && out_step * stride[4] == 1;
   };
-  if (channels_dense(g.dst, g.dst_block) || g.dst_block != 1) f |= channels_across;
+  if (across_tiles(g)) f |= channels_across;
   if (!fits(g.dst, g.dst_block) || (p.epilogue.residual && !fits(g.residual, g.residual_block))) f |= scattered;
   const bool image_fits =
       f & channels_across ? channels_dense(g.src, g.src_block) : g.src_block == 1 && g.src[4] == 1 && g.stride[2] == 1;
@@ -71,9 +84,7 @@ struct phase_extent {
 
 phase_extent extent_of(const geometry& g) {
   const phase ph = phase_of(g, 0);
-  int64_t taps = ph.taps();
-  for (int64_t f = 1; f < g.phases(); ++f) taps = std::max(taps, phase_of(g, f).taps());
-  return {taps * g.c, ph.outputs(), ph.w.out_count};
+  return {g.taps_of_largest_phase() * g.c, ph.outputs(), ph.w.out_count};
 }
 
 }  // namespace
@@ -110,7 +121,7 @@ static double compute_cycles(const geometry& g, const kernel& row, const machine
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  const geometry& g = geometry_of(p);
+  const geometry g = batch_in_depth(geometry_of(p));
   blocking b = {};
   const uint32_t f = flags_of(p, g);
   b.word[flags] = f;
@@ -162,7 +173,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const geometry& g = geometry_of(p);
+  const geometry g = batch_in_depth(geometry_of(p));
   const operand_bytes o(g, b.packed_bytes);
   const double passes = o.weights > double(m.l2) ? double(g.n) * double(b.word[pixel_blocks]) : 1;
   // Lines of planes lie in as many pages as a tile has channels: from a slow L3 each is waited for.
@@ -363,7 +374,7 @@ void run_down(const block& b) {
 }  // namespace
 
 void run(const job& j, const execution& e) {
-  const geometry& g = geometry_of(j.problem);
+  const geometry g = batch_in_depth(geometry_of(j.problem));
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const bool across = word[flags] & channels_across;

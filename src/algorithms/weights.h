@@ -34,16 +34,16 @@ struct weight_panels {
 struct weight_rows {
   const geometry& g;
 
-  // Rows a multiple of 1 KiB apart would share a few sets of L1: they get a line in between.
-  int64_t stride(int64_t taps) const {
-    const int64_t k = taps * g.c;
-    return k % 256 == 0 && k > 0 ? k + 16 : k;
+  // Rows a multiple of 1 KiB apart would share a few sets of L1: they get a line in between, of several phases all that
+  // may have such rows.
+  int64_t room(int64_t k) const {
+    return (g.phases() == 1 ? k > 0 && k % 256 == 0 : g.taps_of_largest_phase() * g.c >= 256) ? 16 : 0;
   }
+  int64_t stride(int64_t taps) const { return taps > 0 ? taps * g.c + room(taps * g.c) : 0; }
   // Elements of a group before this phase.
   int64_t before(int64_t index) const {
-    int64_t elements = 0;
-    for (int64_t f = 0; f < index; ++f) elements += g.k * stride(phase_of(g, f).taps());
-    return elements;
+    const int64_t taps = taps_before(g, index);
+    return g.k * (g.c * taps + tapped_phases_before(g, index) * room(g.c * taps));
   }
   int64_t group() const { return before(g.phases()); }
   int64_t phase(int64_t group_index, int64_t index) const { return group_index * group() + before(index); }
