@@ -86,14 +86,15 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
 #endif
   new (&o.blocks) blocking(blocks_of(p, a, row, w.machine, std::max(1u, w.wish.threads), w));
   const uint64_t limit = workspace_limit(w);
-  if (exceeds(o.blocks, limit)) {
-    // Fewer threads need less.
-    o.blocks = blocks_of(p, a, row, w.machine, 1, w);
-    if (o.blocks.workspace_bytes > limit) {
+  // Fewer threads need less: as many as there is room for, if blocks do not grow with it.
+  while (exceeds(o.blocks, limit)) {
+    const uint64_t workers = o.blocks.workers, fit = limit / o.blocks.workspace_bytes;
+    if (workers == 1) {
       o.why = {QUERN_REASON_WORKSPACE, "wish.workspace_limit", static_cast<int64_t>(limit),
                static_cast<int64_t>(o.blocks.workspace_bytes)};
       return;
     }
+    o.blocks = blocks_of(p, a, row, w.machine, uint32_t(std::clamp<uint64_t>(fit, 1, workers - 1)), w);
   }
   new (&o.cost) cost(a.predict(p, row, o.blocks, w.machine));
   o.verdict = QUERN_USABLE;

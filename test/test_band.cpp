@@ -42,31 +42,6 @@ TEST(band, refuses_bands_that_no_memory_holds) {
   EXPECT_STREQ(all[0].algorithm, "conv_im2col");
 }
 
-// Where neighbouring pixels of a phase are no neighbours in dst, phases would each copy the image.
-TEST(band, planar_sows_outputs_of_one_phase) {
-  const quern_cpu cpu = cpu_of(all_isas);
-  quern_wish wish = wish_of();
-  wish.cpu = &cpu;
-  for (const quern_layout dst : {QUERN_NCHW, QUERN_NHWC, QUERN_NC8HW8}) {
-    quern_problem p = problem_of({.c = 3, .k = 4, .image = {1, 5, 5}}, QUERN_NCHW, dst);
-    for (const bool phases : {false, true}) {
-      if (phases) {
-        p = quern_conv2d_transposed(QUERN_F32, QUERN_NCHW, 1, 3, 5, 5, 4, 3, 3);
-        p.window.stride[2] = 2, p.dst.layout = dst;
-      }
-      const auto all = candidates(completed(p), wish);
-      const quern_candidate* c = of(all, "conv_planar");
-      ASSERT_NE(c, nullptr);
-      if (phases) {
-        EXPECT_EQ(c->reason, QUERN_REASON_SHAPE);
-        EXPECT_STREQ(c->field, "window.stride[2]");
-      } else {
-        EXPECT_LE(c->verdict, QUERN_USABLE);
-      }
-    }
-  }
-}
-
 // Strides with and without overlap, dilation by the stride, filters of one row or column, tiny pointwise
 // images that are one line, and sums in several chunks with a residual in another layout.
 TEST(band, corners) {

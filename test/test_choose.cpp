@@ -503,6 +503,11 @@ TEST(Choose, WorkspaceLimits) {
   EXPECT_LE(tight.workspace_bytes, wish.workspace_limit);
   wish.workspace_limit = free.workspace_bytes;
   EXPECT_EQ(plan_of(p, wish).workspace_bytes, free.workspace_bytes);
+  // Room for all threads but one leaves all threads but one.
+  wish.algorithm = free.algorithm, wish.kernel = free.kernel;
+  wish.workspace_limit = free.workspace_bytes - 1;
+  EXPECT_EQ(plan_of(p, wish).threads, free.threads - 1);
+  wish.algorithm = wish.kernel = nullptr;
   // None at all: there is always one that needs none; others say how much they need.
   wish.workspace_limit = 1;
   for (const quern_problem& q : problems()) EXPECT_EQ(plan_of(q, wish).workspace_bytes, 0u);
