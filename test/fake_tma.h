@@ -429,21 +429,21 @@ void run_tma(const kernel& row, const char* name, unsigned blocks, void** parame
 
 template <class T>
 void run_pixels_last(const pixels_last& a, unsigned blocks) {
-  for (unsigned block = 0; block < blocks; ++block) {
+  for (int block = 0; block < int(blocks); ++block) {
     if (pixels_last_whole<T>(a)) {
       for (int i = 0; i < pixels_last_threads; ++i) pixels_last_copy<T>(a, block, i);
       continue;
     }
-    T shared[pixels_last_channels(sizeof(T)) * pixels_last_pitch];
+    uint32_t shared[pixels_last_tile * pixels_last_pitch];
     memset(shared, 0xff, sizeof shared);
-    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read(a, block, i, shared);
-    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read<T>(a, block, i, shared, [] {});
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write<T>(a, block, i, shared);
   }
 }
 inline void run_pixels_last(const pixels_last& a, unsigned blocks) {
   if (a.element == 1) return run_pixels_last<uint8_t>(a, blocks);
   if (a.element == 2) return run_pixels_last<uint16_t>(a, blocks);
-  run_pixels_last<float>(a, blocks);
+  run_pixels_last<uint32_t>(a, blocks);
 }
 
 }  // namespace quern::test

@@ -104,7 +104,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
   static constexpr const char* w[] = {"window.pad_begin[2]", "inputs before or behind the last window along w",
                                       "window.stride[2]", "reach of the filter along w"};
   if (const refusal r = refuse_short_sums(p)) return r;
-  const geometry g = view_of(geometry_of(p), row.type).g;
+  const view v = view_of(geometry_of(p), row.type);
+  const geometry& g = v.g;
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
   if (p.epilogue.residual && g.residual_block != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
@@ -154,9 +155,9 @@ refusal refuse(const full_problem& p, const kernel& row) {
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);
   const double tiles =
       (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1) * row.cluster;
-  return refuse_many(std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
-                               double(g.n) * double(g.in[1]) * double(g.in[2])}),
-                     "pixels, taps or tiles");
+  return refuse_many(
+      std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)), double(v.pixels())}),
+      "pixels, taps or tiles");
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
@@ -210,6 +211,19 @@ tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
           2900, 400};
 }
 
+// Pixels of a channel that can be moved at once: those of 16 bytes, or of 4, where so many lie side by side, aligned,
+// throughout; else one.
+int32_t together_of(const void* p, quern_type type, const int64_t* stride, int64_t h, int64_t w) {
+  const int64_t side = h == 1 || stride[3] == w ? h * w : w;
+  for (const int64_t bytes : {16, 4}) {
+    const int64_t v = bytes / type_bytes(type);
+    if (reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0 && stride[4] == 1 && side % v == 0 &&
+        stride[0] % v == 0 && stride[1] % v == 0 && (side == h * w || stride[3] % v == 0))
+      return int32_t(v);
+  }
+  return 1;
+}
+
 // Of a tile: its products, or what its group does to write it out while another multiplies, whichever is more.
 double clocks_halo(const kernel& row, double taps) {
   const double products = taps * 4 * (row.mr / 2) * 1.4, box = 128 * double(halo_room(row.mr)) / 40;
@@ -225,7 +239,9 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   // Large clusters do not fill all that is there.
   const double multiprocessors = row.cluster > 2 ? m.gpu.multiprocessors * 10 / 11 : m.gpu.multiprocessors;
   // A copy writes and reads what is hardly larger than src.
-  double ns = !v.copied ? 0 : 2500 + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
+  const double copying =
+      (row.early ? 2000 : 3000) + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.85e-9);
+  double ns = v.copied ? copying : 0, flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
     if (row.lines) {
@@ -317,16 +333,20 @@ quern_status map_output(const launching& l, const kernel& row, const geometry& g
 
 quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {
   const int64_t channels = g.c * g.groups;
-  pixels_last c = {{int32_t(g.in[1]), int32_t(g.in[2])},
+  // Lines that follow each other are one.
+  const bool joined = v.before == 0 && v.columns == g.in[2] && g.src[3] == g.in[2] * g.src[4];
+  const int64_t lines = joined ? 1 : g.in[1];
+  pixels_last c = {{int32_t(lines), int32_t(g.in[1] / lines * g.in[2])},
                    int32_t(v.before),
-                   int32_t(v.columns),
-                   v.pixels(),
+                   int32_t(g.in[1] / lines * v.columns),
+                   int32_t(v.pixels()),
                    int32_t(channels),
                    int32_t(v.pixel),
                    int32_t(up(channels, pixels_last_channels(type_bytes(type)))),
                    {},
-                   g.src_block,
+                   int32_t(g.src_block),
                    int32_t(type_bytes(type)),
+                   together_of(l.args.src, type, g.src, g.in[1], g.in[2]) > 1,
                    l.args.src,
                    l.workspace};
   std::copy_n(g.src, 5, c.stride);
