@@ -206,7 +206,9 @@ quern_status launch_kernel(const launching& l, const kernel& row, uint32_t block
 }
 
 quern_status launch_prepare(const launching& l, uint32_t blocks, uint32_t threads, const void* parameters) {
-  return launch_function(l, l.loaded.prepare, {{blocks, 1, 1}, {threads, 1, 1}, 0, l.stream, nullptr, 0}, parameters);
+  cuda_launch_attribute early = {cuda_launch_early, {1}};
+  return launch_function(l, l.loaded.prepare,
+                         {{blocks, 1, 1}, {threads, 1, 1}, 0, l.stream, &early, l.loaded.early ? 1u : 0u}, parameters);
 }
 
 namespace {

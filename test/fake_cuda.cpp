@@ -134,6 +134,7 @@ cuda_driver fake_driver() {
       if (how->attributes[i].id == cuda_launch_cluster) cluster = how->attributes[i].value[0];
       if (how->attributes[i].id == cuda_launch_early) fake->early = how->attributes[i].value[0] != 0;
     }
+    fake->early_launches += fake->early;
     if (x % cluster != 0 || cluster > 8) return 1;
     if (fake->fails) return fake->fails;
     fake->clock_ns +=

@@ -18,7 +18,8 @@ struct fake_gpu {
   unsigned blocks = 0, threads = 0, shared_bytes = 0;
   int ptx_version = 90;  // that all code was compiled from
   bool early = false;    // whether the last launch may start before what precedes it has ended
-  bool ahead = false;    // and that of conv_tma requests its weights
+  int early_launches = 0;
+  bool ahead = false;  // and that of conv_tma requests its weights
   // Time goes on by launches: by so many ns each, 1000 where nothing says it; `idle`: which compute nothing.
   double clock_ns = 0;
   double (*ns)(const kernel&) = nullptr;

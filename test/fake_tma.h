@@ -280,6 +280,21 @@ void write_whole_halves(const tma_conv& a, int from, const std::vector<Tile>& th
   }
 }
 
+// The same where channels lie first.
+template <class Tile, class Sum>
+void write_half_planes(int from, const std::vector<Tile>& threads, const Sum& sum_at) {
+  for (int first = 0; first < Tile::written; first += Tile::plane_rows) {
+    const int rows = std::min(Tile::plane_rows, Tile::written - first);
+    for (const Tile& t : threads)
+      for (int j = 0; j < rows; j += 16) {
+        sum_type<typename Tile::element> sum[8];
+        for (int k = 0; k < 8; ++k) sum[k] = sum_at(t, (first + j) / 2 + k);
+        t.stage_planes(sum, j, {t.of(0), t.of(1)});
+      }
+    for (const Tile& t : threads) t.write_planes(from + first, rows);
+  }
+}
+
 // What a block writes out of a tile's sums: pixels from `from` on.
 template <class Tile>
 void write_halves(const tma_conv& a, const tma_place& place, int from, const sum_type<typename Tile::element>* sum) {
@@ -296,26 +311,17 @@ void write_halves(const tma_conv& a, const tma_place& place, int from, const sum
   const auto all = [&](auto f) {
     for (const Tile& t : threads) f(t);
   };
-  if constexpr (sizeof(T) == 2)
-    if (!threads[0].whole_chunks() && threads[0].whole_pairs())
-      return all([&](const Tile& t) {
-        float own[Tile::bm / 2];
-        for (int k = 0; k < Tile::bm / 2; ++k) own[k] = sum_at(t, k);
-        t.write_planes(own, {t.of(0), t.of(1)});
-      });
-  if (!threads[0].whole_chunks()) {
-    for (int i = 0; i < Tile::written / 16; ++i) {
-      all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
-      all([&](const Tile& t) {
-        sum_type<T> own[8];
-        for (int k = 0; k < 8; ++k) own[k] = sum_at(t, 8 * i + k);
-        t.stage_out(own);
-      });
-      all([&](const Tile& t) { t.finish(); });
-    }
-    return;
+  if (threads[0].whole_chunks()) return write_whole_halves<Tile>(a, from, threads, sum_at);
+  if (threads[0].whole_planes()) return write_half_planes<Tile>(from, threads, sum_at);
+  for (int i = 0; i < Tile::written / 16; ++i) {
+    all([&](const Tile& t) { t.output().find_place(t.output_of(from + 16 * i + t.thread % 16)); });
+    all([&](const Tile& t) {
+      sum_type<T> own[8];
+      for (int k = 0; k < 8; ++k) own[k] = sum_at(t, 8 * i + k);
+      t.stage_out(own);
+    });
+    all([&](const Tile& t) { t.finish(); });
   }
-  write_whole_halves<Tile>(a, from, threads, sum_at);
 }
 
 // A tile by the blocks of a cluster, each a share of the stages; sums of shares are added in their order.
@@ -429,21 +435,21 @@ void run_tma(const kernel& row, const char* name, unsigned blocks, void** parame
 
 template <class T>
 void run_pixels_last(const pixels_last& a, unsigned blocks) {
-  for (unsigned block = 0; block < blocks; ++block) {
+  for (int block = 0; block < int(blocks); ++block) {
     if (pixels_last_whole<T>(a)) {
       for (int i = 0; i < pixels_last_threads; ++i) pixels_last_copy<T>(a, block, i);
       continue;
     }
-    T shared[pixels_last_channels(sizeof(T)) * pixels_last_pitch];
+    uint32_t shared[pixels_last_tile * pixels_last_pitch];
     memset(shared, 0xff, sizeof shared);
-    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read(a, block, i, shared);
-    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write(a, block, i, shared);
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_read<T>(a, block, i, shared, [] {});
+    for (int i = 0; i < pixels_last_threads; ++i) pixels_last_write<T>(a, block, i, shared);
   }
 }
 inline void run_pixels_last(const pixels_last& a, unsigned blocks) {
   if (a.element == 1) return run_pixels_last<uint8_t>(a, blocks);
   if (a.element == 2) return run_pixels_last<uint16_t>(a, blocks);
-  run_pixels_last<float>(a, blocks);
+  run_pixels_last<uint32_t>(a, blocks);
 }
 
 }  // namespace quern::test

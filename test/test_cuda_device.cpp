@@ -366,6 +366,14 @@ TEST_F(CudaDevice, StartsEarlyWhatCanWait) {
       EXPECT_EQ(gpu.early, how.overlap != QUERN_OVERLAP_NONE);
       EXPECT_EQ(gpu.ahead, how.overlap == QUERN_OVERLAP_WEIGHTS);
     }
+  // The copy that turns pixels round does, too.
+  const quern_problem first = completed(of_type(conv(QUERN_NCHW, 1, 16, 9, 16), QUERN_F16));
+  const operands planes = small_integers(first, edge::back, d);
+  for (how.overlap = QUERN_OVERLAP_START; how.overlap <= QUERN_OVERLAP_NONE; ++how.overlap) {
+    gpu.early_launches = 0;
+    EXPECT_EQ(solve(first, planes, "conv_tma", "tma_f16_64x64_sm90a", how).failure, "");
+    EXPECT_EQ(gpu.early_launches, how.overlap == QUERN_OVERLAP_NONE ? 0 : 2);
+  }
 }
 
 TEST_F(CudaDevice, SeveralGpusEachWithItsKernels) {
@@ -435,6 +443,29 @@ TEST_F(CudaDevice, RandomProblemsOnTheCpu) {
     const quern_problem p = random_problem(d);
     ASSERT_TRUE(kernels_agree(completed(of_types(p, d.of(product_types))), d, how)) << "QUERN_TEST_SEED=" << first + i;
   }
+}
+
+// Planes of 16 bytes' multiples, of 4 and of neither, whose lines follow each other or do not; tiles go on from one
+// image to the next, and channels end within a tile.  The last one's lines are as long in the copy, but padded.
+TEST_F(CudaDevice, PlanesOnTheCpu) {
+  dice d(14);
+  const way how = on(open());
+  for (const char* line :
+       {"nchw mb3ic40ih6iw16oc72oh6ow16kh1 bias act=relu", "nchw mb5ic24ih6iw6oc40oh6ow6kh3ph1 bias act=relu",
+        "nchw mb9ic72ih5oc33oh5kh3ph1 bias act=relu", "nchw mb2ic5ih3iw11oc4oh3ow3kh1kw3sw4pw1 bias act=relu"})
+    for (const quern_type type : {QUERN_F32, QUERN_F16, QUERN_BF16, QUERN_S8, QUERN_E4M3})
+      for (const int64_t apart : {0, 16, 4, 1}) {
+        quern_problem p;
+        quern_error error = {};
+        ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+        p = completed(of_types(p, {type, type}));
+        if (apart > 0)
+          for (quern_tensor* t : {&p.src, &p.dst}) {
+            t->stride[4] = 1, t->stride[3] = t->size[4] + apart;
+            t->stride[1] = t->size[3] * t->stride[3], t->stride[0] = t->size[1] * t->stride[1];
+          }
+        ASSERT_TRUE(kernels_agree(completed(p), d, how, 2)) << line << ", lines " << apart << " apart";
+      }
 }
 
 // Every row of 8-bit elements, into every type.

@@ -104,7 +104,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
   static constexpr const char* w[] = {"window.pad_begin[2]", "inputs before or behind the last window along w",
                                       "window.stride[2]", "reach of the filter along w"};
   if (const refusal r = refuse_short_sums(p)) return r;
-  const geometry g = view_of(geometry_of(p), row.type).g;
+  const view v = view_of(geometry_of(p), row.type);
+  const geometry& g = v.g;
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
   if (p.epilogue.residual && g.residual_block != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, 0};
@@ -154,9 +155,9 @@ refusal refuse(const full_problem& p, const kernel& row) {
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);
   const double tiles =
       (pixels / row.mr + double(g.phases())) * double(g.groups) * (double(g.k) / row.nr + 1) * row.cluster;
-  return refuse_many(std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)),
-                               double(g.n) * double(g.in[1]) * double(g.in[2])}),
-                     "pixels, taps or tiles");
+  return refuse_many(
+      std::max({pixels, blocks, tiles, double(g.groups) * double(std::max(g.k, g.c)), double(v.pixels())}),
+      "pixels, taps or tiles");
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {
@@ -210,6 +211,30 @@ tile_clocks clocks_half(const kernel& row, double pixel_tiles, double panels) {
           2900, 400};
 }
 
+// Pixels of a channel that can be moved at once: those of 16 bytes, or of 4, where so many lie side by side, aligned,
+// throughout; else one.
+int32_t together_of(const void* p, quern_type type, const int64_t* stride, int64_t h, int64_t w) {
+  const int64_t side = h == 1 || stride[3] == w ? h * w : w;
+  for (const int64_t bytes : {16, 4}) {
+    const int64_t v = bytes / type_bytes(type);
+    if (reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0 && stride[4] == 1 && side % v == 0 &&
+        stride[0] % v == 0 && stride[1] % v == 0 && (side == h * w || stride[3] % v == 0))
+      return int32_t(v);
+  }
+  return 1;
+}
+
+// An output's, beside those of a tile that leaves in chunks of channels: by planes, pixel by pixel where not in wholes;
+// by kernels that have no planes.  What leaves one by one from every kernel makes no difference.
+double clocks_leaving(const quern_problem& p, const geometry& g, const kernel& row) {
+  if (row.type == QUERN_F32 || p.dst.type != row.type || g.dst[1] == 1 || !only_clamps(epilogue_of(p, {})) ||
+      p.epilogue.residual)
+    return 0;
+  if (row.lines || row.taps) return 3;
+  const bool wholes = g.phases() == 1 && together_of(nullptr, row.type, g.dst, g.out[1], g.out[2]) > 1;
+  return wholes ? 0 : 0.8;
+}
+
 // Of a tile: its products, or what its group does to write it out while another multiplies, whichever is more.
 double clocks_halo(const kernel& row, double taps) {
   const double products = taps * 4 * (row.mr / 2) * 1.4, box = 128 * double(halo_room(row.mr)) / 40;
@@ -222,16 +247,20 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   const view v = view_of(geometry_of(p), row.type);
   const geometry& g = v.g;
   const int64_t chunk = chunk_of(row.type), panels = up(g.k, row.nr);
+  const double leaving = clocks_leaving(p, g, row) * row.mr * row.nr / row.cluster;
   // Large clusters do not fill all that is there.
   const double multiprocessors = row.cluster > 2 ? m.gpu.multiprocessors * 10 / 11 : m.gpu.multiprocessors;
   // A copy writes and reads what is hardly larger than src.
-  double ns = !v.copied ? 0 : 2500 + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.6e-9), flops = 0;
+  const double copying =
+      (row.early ? 2000 : 3000) + 2 * double(v.bytes(row.type)) / (double(m.gpu.bandwidth) * 0.85e-9);
+  double ns = v.copied ? copying : 0, flops = 0;
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
     if (row.lines) {
       const halo_cut cut = ph.outputs() ? cut_of(ph, row, g.n, m.gpu.multiprocessors) : halo_cut{};
       const double tiles = double(g.n * cut.down * cut.across), taps = double(ph.taps());
-      const double clocks = ceil(tiles / m.gpu.multiprocessors) * clocks_halo(row, taps) + 2900 + 19 * row.mr;
+      const double clocks =
+          ceil(tiles / m.gpu.multiprocessors) * (clocks_halo(row, taps) + leaving) + 2900 + 19 * row.mr;
       ns += 400 + 1000 * clocks / m.gpu.clock_mhz;
       flops += 2 * tiles * row.mr * row.nr * taps * chunk;
       continue;
@@ -242,7 +271,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
     const double tiles = double(pixel_tiles * panels * g.groups);
     const double blocks = double(ph.taps() * up(g.c, chunk));
     const double waves = ceil(tiles * row.cluster / multiprocessors);
-    const double clocks = waves * (ceil(blocks / row.cluster) * tile.stage + tile.rest) + tile.start;
+    const double clocks = waves * (ceil(blocks / row.cluster) * tile.stage + tile.rest + leaving) + tile.start;
     ns += tile.start_ns + 1000 * clocks / m.gpu.clock_mhz;
     flops += 2 * tiles * row.mr * row.nr * blocks * chunk;
   }
@@ -294,15 +323,10 @@ bool storable(const kernel& row, const geometry& g, const gpu_output& out) {
          out.dst_stride[4] > 0 && out.dst_stride[4] < int64_t{1} << 38 && (g.groups == 1 || g.k % 64 == 0);
 }
 
-// Outputs of a channel of an image, where they lie side by side and in pairs; else none.
-int32_t plane_of(const kernel& row, const gpu_output& out) {
-  const int64_t* const stride = out.dst_stride;
-  const int64_t plane = int64_t{out.size[1]} * out.size[2];
-  const bool whole = stride[4] == 1 && (out.size[1] == 1 || stride[3] == out.size[2]) && out.size[0] == 1;
-  const bool pairs = plane % 2 == 0 && stride[0] % 2 == 0 && stride[1] % 2 == 0;
-  return type_bytes(row.type) == 2 && whole && pairs && plane >= 8 && reinterpret_cast<uintptr_t>(out.dst) % 4 == 0
-             ? int32_t(plane)
-             : 0;
+// Outputs of a channel of an image, where lines follow each other; else none.
+int32_t plane_of(const gpu_output& out) {
+  const bool follow = out.size[1] == 1 || out.dst_stride[3] == out.size[2] * out.dst_stride[4];
+  return out.size[0] == 1 && follow ? out.size[1] * out.size[2] : 0;
 }
 
 quern_status map_output(const launching& l, const kernel& row, const geometry& g, const gpu_output& out,
@@ -317,16 +341,20 @@ quern_status map_output(const launching& l, const kernel& row, const geometry& g
 
 quern_status copy_pixels(const launching& l, const geometry& g, quern_type type, const view& v) {
   const int64_t channels = g.c * g.groups;
-  pixels_last c = {{int32_t(g.in[1]), int32_t(g.in[2])},
+  // Lines that follow each other are one.
+  const bool joined = v.before == 0 && v.columns == g.in[2] && g.src[3] == g.in[2] * g.src[4];
+  const int64_t lines = joined ? 1 : g.in[1];
+  pixels_last c = {{int32_t(lines), int32_t(g.in[1] / lines * g.in[2])},
                    int32_t(v.before),
-                   int32_t(v.columns),
-                   v.pixels(),
+                   int32_t(g.in[1] / lines * v.columns),
+                   int32_t(v.pixels()),
                    int32_t(channels),
                    int32_t(v.pixel),
                    int32_t(up(channels, pixels_last_channels(type_bytes(type)))),
                    {},
-                   g.src_block,
+                   int32_t(g.src_block),
                    int32_t(type_bytes(type)),
+                   together_of(l.args.src, type, g.src, g.in[1], g.in[2]) > 1,
                    l.args.src,
                    l.workspace};
   std::copy_n(g.src, 5, c.stride);
@@ -408,7 +436,10 @@ quern_status launch(const job& j, const launching& l) {
     a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
     if (a.blocks > 0)
       if (const quern_status s = map_pixels(l, row, v, ph, a.src)) return s;
-    a.stores = storable(row, g, a.out), a.plane = plane_of(row, a.out);
+    a.stores = storable(row, g, a.out);
+    a.together =
+        a.out.size[0] == 1 ? together_of(a.out.dst, row.type, a.out.dst_stride, a.out.size[1], a.out.size[2]) : 1;
+    a.plane = plane_of(a.out), a.plane_inverse = a.plane > 0 ? UINT32_MAX / uint32_t(a.plane) : 0;
     if (a.stores)
       if (const quern_status s = map_output(l, row, g, a.out, a.dst)) return s;
     const uint32_t multiprocessors = l.device.gpu.multiprocessors;

@@ -33,9 +33,11 @@ struct tma_conv {
   const char* weights;
   int64_t weights_group;  // bytes
   gpu_output out;
-  int32_t plane;  // outputs of an image and channel, which lie side by side in even places; 0: they do not
-  bool stores;    // the engine writes dst, by a map of [pixel][channel]
-  bool ahead;     // weights are requested before what precedes the kernel has ended
+  int32_t together;  // outputs of a channel that are written at once: of 16 bytes or of 4, or one
+  int32_t plane;     // those of an image, where their lines follow each other; else 0
+  uint32_t plane_inverse;
+  bool stores;       // the engine writes dst, by a map of [pixel][channel]
+  bool ahead;        // weights are requested before what precedes the kernel has ended
   tensor_map dst;
 };
 

@@ -15,6 +15,7 @@
 // sums in f32.
 #pragma once
 
+#include "cuda/dims.h"
 #include "cuda/tma.h"
 
 namespace quern {
@@ -138,31 +139,64 @@ struct tma_tile_half {
       store(shared + i * row_bytes, place.group * a.out.k + channel(), place.pixel + first + i);
   }
 
-  // Channels first: a thread has pairs of pixels of two channels, and writes them by itself.
-  QUERN_INLINE bool whole_pairs() const {
-    return sizeof(Element) == 2 && taps == 1 && cluster == 1 && a.plane > 0 && only_clamps(a.out.epilogue) &&
+  // Channels first: rows of 128 bytes of a channel's pixels, those of all 64 channels, and so on; swizzled, so that
+  // threads write to all banks.
+  static constexpr int plane_pixels = 128 / int(sizeof(Element)), plane_bytes = 64 * 128;
+  static constexpr int plane_rows = out_bytes / plane_bytes * plane_pixels;  // pixels of a part
+  QUERN_INLINE bool whole_planes() const {
+    return taps == 1 && a.out.type == type_of<Element> && a.out.dst_stride[1] != 1 && only_clamps(a.out.epilogue) &&
            !a.out.epilogue.residual;
   }
-  QUERN_INLINE void write_planes(const float* sum, const channel_f32 (&of)[2]) const {
-    int32_t pixel = place.pixel + tma_column(thread, 0), image = pixel / a.plane, at = pixel - image * a.plane;
-    Element* to[2];
+  QUERN_INLINE char* plane_at(int32_t channel, int32_t pixel) const {
+    const int32_t at = pixel % plane_pixels * int32_t(sizeof(Element)), turned = (narrow ? channel / 2 : channel) % 8;
+    return shared + pixel / plane_pixels * plane_bytes + channel * 128 + ((at / 16 ^ turned) * 16 + at % 16);
+  }
+  // Words of the thread's eight sums from pixel `at` of the part on: its two rows are turned alike.
+  template <class Number>
+  QUERN_INLINE void stage_planes(const Number* sum, int at, const channel_f32 (&of)[2]) const {
+    const int32_t row = channel_of_row(thread, 0), column = tma_column(thread, 0);
+    constexpr int next_row = narrow ? 128 : 8 * 128;
     QUERN_UNROLL
-    for (int i = 0; i < 2; ++i)
-      to[i] = static_cast<Element*>(a.out.dst) + image * a.out.dst_stride[0] +
-              (int64_t{place.group} * a.out.k + channel() + tma_row(thread, i)) * a.out.dst_stride[1];
-    QUERN_UNROLL
-    for (int j = 0; j < bm / 8; ++j) {
-      QUERN_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        const int k = 4 * j + 2 * i;
-        const uint32_t pair = finished_pair<Element, false>(a.out.epilogue, of[i], sum[k], sum[k + 1], 0);
-        if (pixel < a.out.pixels && channel() + tma_row(thread, i) < a.out.k)
-          *reinterpret_cast<uint32_t*>(to[i] + at) = pair;
+    for (int k = 0; k < words; ++k) {
+      const uint32_t y = finished_word<false, false>(sum, k, of, 0);
+      if constexpr (narrow) {
+        // Two pixels of each channel, whose bytes alternate.
+        char* const to = plane_at(row, at) + 8 * k + column;
+        *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>((y & 0xff) | (y >> 8 & 0xff00));
+        *reinterpret_cast<uint16_t*>(to + next_row) = static_cast<uint16_t>((y >> 8 & 0xff) | (y >> 16 & 0xff00));
+      } else {
+        *reinterpret_cast<uint32_t*>(plane_at(row, at + k / 2 * 8) + 2 * column + k % 2 * next_row) = y;
       }
-      pixel += 8, at += 8;
-      if (at < a.plane) continue;
-      at -= a.plane, to[0] += a.out.dst_stride[0], to[1] += a.out.dst_stride[0];
     }
+  }
+  // `rows` pixels from pixel `first` of the tile on.
+  template <class Unit>
+  QUERN_INLINE void write_units(int first, int rows) const {
+    constexpr int side = sizeof(Unit) / sizeof(Element), units = 128 / sizeof(Unit), apart = 128 / units;
+    const int64_t* const stride = a.out.dst_stride;
+    for (int32_t in = thread % units * side; in < rows; in += plane_pixels) {
+      const int32_t pixel = place.pixel + first + in;
+      if (pixel >= a.out.pixels) continue;
+      Element* const to =
+          static_cast<Element*>(a.out.dst) + place_of(pixel) + (int64_t{place.group} * a.out.k + channel()) * stride[1];
+      QUERN_ROLL
+      for (int32_t row = thread % 128 / units; row < 64; row += 4 * apart) {
+        QUERN_UNROLL
+        for (int32_t i = row; i < row + 4 * apart; i += apart)
+          if (channel() + i < a.out.k)
+            *reinterpret_cast<Unit*>(to + i * stride[1]) = *reinterpret_cast<const Unit*>(plane_at(i, in));
+      }
+    }
+  }
+  QUERN_INLINE int64_t place_of(int32_t pixel) const {
+    if (a.plane == 0) return a.out.place_of(pixel, a.out.dst_stride);
+    const int32_t image = dims::quotient(pixel, a.plane, a.plane_inverse);
+    return image * a.out.dst_stride[0] + (pixel - image * a.plane) * a.out.dst_stride[4];
+  }
+  QUERN_INLINE void write_planes(int first, int rows) const {
+    if (a.together == int(16 / sizeof(Element))) return write_units<four_floats>(first, rows);
+    if (a.together == int(4 / sizeof(Element))) return write_units<float>(first, rows);
+    write_units<Element>(first, rows);
   }
 
   // Any other output, by each warp for itself: its 16 channels of 16 pixels after the other.

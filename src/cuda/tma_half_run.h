@@ -113,6 +113,31 @@ __device__ __forceinline__ void write_parts(Tile t, int group, int from, const N
   if constexpr (First + rows < Tile::written) write_parts<Tile, Residual, First + rows>(t, group, from, sum, of);
 }
 
+// The same where channels lie first.
+template <class Tile, class Number>
+__device__ __forceinline__ void write_planes(const Tile& t, int group, int from, const Number (&sum)[Tile::written / 2],
+                                             const channel_f32 (&of)[2]) {
+  // One copy of what moves pixels; sums must be named by constants.
+#pragma unroll 1
+  for (int first = 0; first < Tile::written; first += Tile::plane_rows) {
+    const int rows = min(Tile::written - first, Tile::plane_rows);
+    meet(group);
+    // Addresses are found anew in each part: there is no room for them all.
+    int32_t thread = t.thread;
+    asm volatile("" : "+r"(thread));
+    const Tile own = {t.a, t.place, t.shared, thread};
+#pragma unroll
+    for (int part = 0; part < Tile::written; part += Tile::plane_rows) {
+      if (part != first) continue;
+#pragma unroll
+      for (int j = 0; j < Tile::plane_rows && part + j < Tile::written; j += 16)
+        own.stage_planes(sum + (part + j) / 2, j, of);
+    }
+    meet(group);
+    t.write_planes(from + first, rows);
+  }
+}
+
 template <class Tile, class Number>
 __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, const Number (&sum)[Tile::written / 2],
                                            const channel_f32 (&of)[2]) {
@@ -121,8 +146,8 @@ __device__ __forceinline__ void write_tile(const Tile& t, int group, int from, c
     return residual ? write_parts<Tile, true>(t, group, from, sum, of)
                     : write_parts<Tile, false>(t, group, from, sum, of);
   }
-  if constexpr (!Tile::narrow && Tile::taps == 1 && Tile::cluster == 1)
-    if (t.whole_pairs()) return t.write_planes(sum, of);
+  if constexpr (Tile::taps == 1)
+    if (t.whole_planes()) return write_planes(t, group, from, sum, of);
       // One copy of the activations; sums must be named by constants.
 #pragma unroll 1
   for (int i = 0; i < Tile::written / 16; ++i) {
