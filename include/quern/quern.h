@@ -444,7 +444,9 @@ QUERN_API quern_status quern_gpu_get(const quern_device*, quern_gpu* out, quern_
 
 /* ---- The choice ------------------------------------------------------------------------------- */
 
-/* How far results repeat; each level includes those above it. */
+/* How far results of an algorithm repeat; each level includes those above it.  A plan for another batch, number of
+ * threads or CPU may choose another algorithm.  On a CPU all of class F32 that reach QUERN_REPEAT_ISA have the same bits:
+ * with problem.accuracy F32 and this level, plans agree whatever they choose; else name one, wish.algorithm. */
 enum {
   QUERN_REPEAT_RUN = 0,    /* the same call gives the same bits                                     */
   QUERN_REPEAT_THREADS = 1,/* ... on any number of threads                                          */
