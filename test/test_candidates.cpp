@@ -405,6 +405,30 @@ TEST(Environment, Verbose) {
   EXPECT_EQ(child("QUERN_VERBOSE", "2", plan), "");
 }
 
+// What an earlier call was not allowed to use, a later one has: on a CPU with AMX that is asked for then.
+TEST(Environment, IsaIsReadOnEveryCall) {
+  const auto says = [] {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu;
+    if (quern_cpu_get(&cpu, nullptr) != QUERN_OK) return false;
+    fprintf(stderr, "%llx and %llx withheld", static_cast<unsigned long long>(cpu.isa),
+            static_cast<unsigned long long>(cpu.withheld_isa));
+    return true;
+  };
+  const std::string whole = child("QUERN_ISA", nullptr, says);
+  for (const char* first : {"ref", lowest_isa_name, "amx"})
+    EXPECT_EQ(child("QUERN_ISA", first,
+                    [&] {
+                      quern_cpu cpu = {};
+                      cpu.size = sizeof cpu;
+                      if (quern_cpu_get(&cpu, nullptr) != QUERN_OK) return false;
+                      unsetenv("QUERN_ISA");
+                      return says();
+                    }),
+              whole)
+        << "after " << first;
+}
+
 TEST(Environment, Isa) {
   quern_cpu whole = {};
   whole.size = sizeof whole;

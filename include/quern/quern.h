@@ -394,10 +394,10 @@ typedef struct quern_cpu {
 } quern_cpu;
 
 /* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", "amx", ARM: "ref", "neon":
- * the highest allowed).  The first call here that asks what this CPU can do asks Linux for permission to use AMX, which
- * the process then has for good (arch_prctl, ARCH_REQ_XCOMP_PERM): contexts of signals may be 8 KiB larger.  With
- * QUERN_ISA below "amx" it does not.  A thread's tiles are in use inside of quern_run alone, and released before it
- * returns.
+ * the highest allowed).  The first call here that asks what this CPU can do while QUERN_ISA allows AMX, or that runs a
+ * kernel of it, asks Linux for permission to use it, which the process then has for good (arch_prctl,
+ * ARCH_REQ_XCOMP_PERM): contexts of signals may be 8 KiB larger.  A thread's tiles are in use inside of quern_run
+ * alone, and released before it returns.
  * Its size must be set. */
 QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
 
