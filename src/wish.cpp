@@ -124,12 +124,16 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
                   "%s has '%.*s', no algorithm, kernel or property of this build has that name", l.field,
                   static_cast<int>(std::min<size_t>(length, 60)), stranger);
   }
-  if (w.repeat < QUERN_REPEAT_RUN || w.repeat > QUERN_REPEAT_REF)
-    return fail(error, QUERN_INVALID, "wish.repeat", w.repeat, QUERN_REPEAT_REF, "wish.repeat is %d, must be 0 to %d",
-                w.repeat, QUERN_REPEAT_REF);
-  if (w.overlap < QUERN_OVERLAP_START || w.overlap > QUERN_OVERLAP_NONE)
-    return fail(error, QUERN_INVALID, "wish.overlap", w.overlap, QUERN_OVERLAP_NONE,
-                "wish.overlap is %d, must be 0 to %d", w.overlap, QUERN_OVERLAP_NONE);
+  const struct {
+    const char* field;
+    int32_t value, low, high;
+  } numbers[] = {{"wish.repeat", w.repeat, QUERN_REPEAT_RUN, QUERN_REPEAT_REF},
+                 {"wish.overlap", w.overlap, QUERN_OVERLAP_START, QUERN_OVERLAP_NONE},
+                 {"wish.verbose", w.verbose, -1, 2}};
+  for (const auto& n : numbers)
+    if (n.value < n.low || n.value > n.high)
+      return fail(error, QUERN_INVALID, n.field, n.value, n.value < n.low ? n.low : n.high,
+                  "%s is %d, must be %d to %d", n.field, n.value, n.low, n.high);
   if (!(w.src_limit >= 0 && w.src_limit <= FLT_MAX))
     return fail(error, QUERN_INVALID, "wish.src_limit", 0, 0, "wish.src_limit is %g, must be finite and at least 0",
                 static_cast<double>(w.src_limit));

@@ -243,6 +243,12 @@ TEST(ApiPlan, RefusesHostileArguments) {
       {[](quern_wish& w) { w.algorithm = "gemm"; }, QUERN_UNSUPPORTED, nullptr},
       {[](quern_wish& w) { w.workspace_limit = 1, w.deny = "conv_direct,conv_strided"; }, QUERN_UNSUPPORTED, nullptr},
   };
+  // The limit is the one that was passed.
+  quern_wish early = wish_of();
+  early.verbose = -2;
+  EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &early, &error), QUERN_INVALID);
+  EXPECT_EQ(error.value, -2);
+  EXPECT_EQ(error.limit, -1);
   for (const auto& c : wishes) {
     quern_wish wish = wish_of();
     c.damage(wish);

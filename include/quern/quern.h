@@ -71,8 +71,10 @@ typedef struct quern_error {
   quern_status status;
   int32_t      reserved;
   char         field[64]; /* the offending field, e.g. "weights.size[1]"; empty when there is none   */
-  int64_t      value;     /* its value                                                               */
-  int64_t      limit;     /* what it must be, or must not pass; `text` says which                    */
+  int64_t      value;     /* its value, 0 where that is no integer; of a pointer 0 for NULL, and what it is
+                             beyond its alignment; or what the status or the call says              */
+  int64_t      limit;     /* what it must be, one value of several, or must not pass: `text` says which; of a
+                             pointer the bytes it must have, or its alignment                       */
   char         text[432]; /* one sentence with all of that                                           */
 } quern_error;
 
