@@ -64,7 +64,8 @@ refusal refuse(const full_problem& p, const kernel&) {
   const geometry g = band_geometry(p);
   if (const refusal why = g.refuse_phases()) return why;
   // Every phase copies the band: conv_direct is as fast where tiles are sown too.
-  if (g.phases() > 1 && sows(g, p.epilogue.residual)) return {QUERN_REASON_SHAPE, "window.stride[2]", g.stride[2], 1};
+  for (int i = 2; i >= 0; --i)
+    if (g.phases(i) > 1 && sows(g, p.epilogue.residual)) return g.refuse(window_stride, i, g.stride[i], 1);
   return refuse_band(g, g.c, [&](const band_extent& x) { return band_floats(g, x, 1); });
 }
 
