@@ -14,13 +14,17 @@ namespace {
 
 constexpr uint64_t round_up(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
 
-quern_wish wish_for(const quern_problem& p, const quern_exec& exec) {
+quern_wish wish_for(const quern_exec& exec) {
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.threads = exec.threads;
-  if (p.src.type == QUERN_F64) wish.algorithm = "reference";  // the only one that computes in f64
-  // Who calls BLAS expects infinities to be infinities, and B, split for one product, costs what it gains.
-  if (p.op == QUERN_GEMM) wish.deny = "splits";
+  return wish;
+}
+
+// Who calls BLAS expects infinities to be infinities, and B, split for one product, costs what it gains.
+quern_wish sgemm_wish(const quern_exec& exec) {
+  quern_wish wish = wish_for(exec);
+  wish.deny = "splits";
   return wish;
 }
 
@@ -52,9 +56,8 @@ quern_status check_input(const operand& in, const operand& out, quern_type type,
 
 // Packed weights and workspace lie behind each other in `memory`, or in memory of their own when that is
 // too small.
-quern_status compute(const quern_problem& p, const quern_args& given, const quern_exec& exec, char* memory,
-                     uint64_t memory_bytes, quern_error* error) {
-  const quern_wish wish = wish_for(p, exec);
+quern_status compute(const quern_problem& p, const quern_wish& wish, const quern_args& given, const quern_exec& exec,
+                     char* memory, uint64_t memory_bytes, quern_error* error) {
   quern_plan plan;
   if (const quern_status s = quern_plan_make(&plan, nullptr, &p, &wish, error)) return s;
   if (empty(plan.problem)) return QUERN_OK;
@@ -164,7 +167,9 @@ quern_status quern_compute(const quern_problem* problem, const quern_args* args,
                   dst = {"args.dst", a.dst, bytes_of(p.dst)};
     if (const quern_status s = check_input(weights, dst, p.weights.type, error)) return s;
   }
-  return compute(p, a, e, nullptr, 0, error);
+  quern_wish wish = wish_for(e);
+  if (p.src.type == QUERN_F64) wish.algorithm = "reference";  // the only one that computes in f64
+  return compute(p, wish, a, e, nullptr, 0, error);
 }
 
 quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa, int64_t csa,
@@ -207,7 +212,7 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
   args.size = sizeof args;
   args.src = a, args.weights = b, args.dst = c, args.residual = c;
   const bool usable = e.workspace && reinterpret_cast<uintptr_t>(e.workspace) % QUERN_ALIGN == 0;
-  return compute(p, args, e, static_cast<char*>(e.workspace), usable ? e.workspace_bytes : 0, error);
+  return compute(p, sgemm_wish(e), args, e, static_cast<char*>(e.workspace), usable ? e.workspace_bytes : 0, error);
 }
 
 uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec* exec) noexcept {
@@ -226,7 +231,7 @@ uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec
     };
     const quern_problem p =
         sgemm_problem(lying(turn % 3, m, k), {k, n, n, 1}, lying(turn / 3 % 3, m, n), 1.0f, turn < 9 ? 0.0f : 1.0f);
-    const quern_wish wish = wish_for(p, e);
+    const quern_wish wish = sgemm_wish(e);
     quern_plan plan;
     if (quern_plan_make(&plan, nullptr, &p, &wish, nullptr) == QUERN_OK)
       most = std::max(most, round_up(plan.packed_bytes) + plan.workspace_bytes);

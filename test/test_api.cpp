@@ -385,6 +385,20 @@ TEST_F(Api, ComputeRefusesHostileArguments) {
   EXPECT_TRUE(x.dst.copy() == computed);
 }
 
+// The bits of a plan made without wishes, whatever the operator; on a CPU with AMX that is one that splits.
+TEST_F(Api, ComputeChoosesAsAPlanDoes) {
+  for (const quern_problem& p : {quern_gemm(QUERN_F32, 300, 200, 250), conv(QUERN_NHWC, 1, 64, 14, 64)}) {
+    prepared x(p);
+    quern_error error = {};
+    ASSERT_EQ(x.run(&error), QUERN_OK) << error.text;
+    const std::string planned = x.dst.copy();
+    memset(x.dst.get(), 0xff, x.dst.bytes());
+    x.args.weights = x.weights.get();
+    ASSERT_EQ(quern_compute(&p, &x.args, nullptr, &error), QUERN_OK) << error.text;
+    EXPECT_TRUE(x.dst.copy() == planned) << text_of(p) << " by " << x.plan.algorithm;
+  }
+}
+
 TEST(ApiVersion, Check) {
   EXPECT_EQ(quern_version(), static_cast<uint32_t>(QUERN_VERSION));
   quern_error error = {};
