@@ -670,9 +670,11 @@ QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, co
 
 /* C = alpha * A B + beta * C for A (m x k), B (k x n), C (m x n) with row and column strides rs* and cs*
  * in elements, as BLIS has them: (ld, 1) is row-major, (1, ld) column-major or transposed.  beta = 0
- * does not read C.  Accuracy F32; the same bits on any number of threads.  Takes its memory from
- * exec->workspace when that is at least quern_sgemm_workspace() bytes, else allocates.  To multiply by
- * the same B again, plan a QUERN_GEMM and pack B. */
+ * does not read C.  Accuracy F32, by nothing that "splits" (quern_problem): who calls BLAS expects of infinities what
+ * f32 makes of them.  The same bits on any number of threads.  Takes its memory from exec->workspace when that is at
+ * least quern_sgemm_workspace() bytes, else allocates.  QUERN_INVALID for sizes beyond 2^31, strides that overlap or
+ * pass 2^53 elements, and NaN in alpha or beta; QUERN_BUFFER for what is missing, overlaps, or is not aligned,
+ * exec->workspace included.  To multiply by the same B again, plan a QUERN_GEMM and pack B. */
 QUERN_API quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa,
                                    int64_t csa, const float* b, int64_t rsb, int64_t csb, float beta, float* c,
                                    int64_t rsc, int64_t csc, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
