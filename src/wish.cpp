@@ -140,8 +140,9 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
   if (!w.tuning && w.tuning_bytes)
     return fail(error, QUERN_INVALID, "wish.tuning", 0, static_cast<int64_t>(w.tuning_bytes),
                 "wish.tuning is NULL, must have wish.tuning_bytes = %zu bytes", w.tuning_bytes);
-  if (w.verbose < -1 || w.verbose > 2)
-    return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
+  if (w.cpu && (w.gpu || device))
+    return fail(error, QUERN_INVALID, "wish.cpu", 1, 0, "wish.cpu must be NULL: the choice is for %s",
+                w.gpu ? "wish.gpu" : "the device");
   if (w.gpu || device) {
     quern_gpu gpu = device ? device->gpu : quern_gpu{};
     if (const quern_status s = take(w.gpu, gpu, "wish.gpu", error)) return s;

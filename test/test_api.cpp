@@ -240,6 +240,13 @@ TEST(ApiPlan, RefusesHostileArguments) {
          w.cpu = &cpu;
        },
        QUERN_INVALID, "wish.cpu.size"},
+      {[](quern_wish& w) {
+         static const quern_cpu cpu = {sizeof cpu, 1, all_isas, 32 << 10, 1 << 20, 0};
+         static quern_gpu gpu = {};
+         gpu.size = sizeof gpu, gpu.capability = 90;
+         w.cpu = &cpu, w.gpu = &gpu;
+       },
+       QUERN_INVALID, "wish.cpu"},
       {[](quern_wish& w) { w.algorithm = "gemm"; }, QUERN_UNSUPPORTED, nullptr},
       {[](quern_wish& w) { w.workspace_limit = 1, w.deny = "conv_direct,conv_strided"; }, QUERN_UNSUPPORTED, nullptr},
   };

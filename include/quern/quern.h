@@ -476,7 +476,7 @@ typedef struct quern_wish {
                                  instruction sets (avx512), "packs" (has weights packed), "pads"
                                  (multiplies the zeros of padding), "splits" (multiplies parts of
                                  each f32)                                                          */
-  const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand                         */
+  const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand.  Not with a device or `gpu` */
   size_t           workspace_limit; /* bytes; 0: no limit; anything below 64: none at all           */
   int32_t          repeat;    /* QUERN_REPEAT_* at least                                            */
   int32_t          verbose;   /* 0: the environment variable QUERN_VERBOSE decides; -1: silent; 1: the
