@@ -228,9 +228,12 @@ typedef struct quern_epilogue {
  *
  * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share
  * products, in which inputs and weights are added first.  So an infinite or NaN input makes every output that
- * reads it infinite or NaN, and may make NaN of any other within the filter's length and the tile's (m of F(m, r),
- * the first digit of conv_winograd_f<m><r>); an infinite or NaN weight does so to its whole output channel; and
- * what is within a factor of about 1000 of the largest float may overflow.  Who cannot accept that asks for F32. */
+ * reads it infinite or NaN, and may make NaN of others up to m outputs, times the dilation, from where those are, or
+ * would be.  That is along each axis of the filter in conv_winograd_f<m><r> and conv_split3_winograd_f<m><r>, whose
+ * first digit is the m of F(m, r); m is 4 and along w alone in conv_winograd_line, 4 and along h alone in
+ * conv_grouped_winograd and conv_grouped_planes_winograd.  An infinite or NaN weight does so to outputs that it meets,
+ * and may to all of its output channel; and what is within a factor of about 1000 of the largest float may overflow.
+ * Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
   QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for s8, F16 for e4m3, F32 for f64, else F32_FAST          */
