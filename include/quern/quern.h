@@ -17,10 +17,12 @@
  * Letters: n batch, c input channels, k output channels, d h w image, t r s filter, p q output,
  * g groups.  Sizes and strides count elements, memory counts bytes.
  *
- * Structs that begin with `size` grow at their end.  Set `size` to sizeof the struct; a library that
- * knows fewer fields accepts a longer struct whose unknown tail is zero, and a library that knows more
- * takes the missing fields as zero.  A zero field is a documented default or an error.  Fields called
- * `reserved` must be zero. */
+ * From one compatible version to the next (QUERN_VERSION) structs that begin with `size` may grow at their end, but
+ * for quern_problem and quern_plan.  Set `size` to sizeof the struct; a library that knows fewer fields accepts a
+ * longer struct whose unknown tail is zero, and a library that knows more takes the missing fields as zero.  All
+ * others keep their size: quern_problem, which is returned by value and part of a plan, quern_plan and quern_error,
+ * which are written whole, and the parts of a problem.  A zero field is a documented default or an error.  Fields
+ * called `reserved` must be zero; where structs cannot grow, new fields take their place. */
 #ifndef QUERN_H
 #define QUERN_H
 
