@@ -319,7 +319,7 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
     return state.algorithm->launch(j, {a, *state.device, state.loaded, e.queue, workspace, weights, error});
   if (plan->packed_bytes)
     if (const quern_status s = check_blob(*plan, state, a.weights, error)) return s;
-  if (const uint64_t missing = state.row->isa & ~this_cpu().isa)
+  if (const uint64_t missing = state.row->isa & ~this_cpu(state.row->isa).isa)
     return fail(error, QUERN_UNSUPPORTED, "plan", static_cast<int64_t>(missing), 0,
                 "the plan's kernel %s needs an instruction set that this CPU lacks", plan->kernel);
   state.algorithm->run(j, {a, &e, std::min(plan->threads, e.threads), workspace, weights});

@@ -48,26 +48,31 @@ bool has_amx() {
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & bf16) && (edx & tile);
 }
 
-// Tiles are what Linux lets a process use when it asks: the state of its threads takes more room from then on.  Who
-// caps QUERN_ISA below it is not asked for.
-bool may_use_tiles() {
-#if defined(__linux__)
+#endif
+
+// Tiles are what Linux lets a process use when it asks: the state of its threads takes more room from then on.
+bool request_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
   constexpr unsigned long get_permission = 0x1022, request_permission = 0x1023, tile_data = 18;
   unsigned long permitted = 0;
   if (syscall(SYS_arch_prctl, get_permission, &permitted) == 0 && (permitted >> tile_data & 1)) return true;
-  const char* cap = getenv("QUERN_ISA");
-  if (cap && *cap && strcmp(cap, "amx") != 0) return false;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #else
   return false;
 #endif
 }
-#endif
 
-// `withheld`: what the CPU has and the system does not allow.
-uint64_t detect_isa(uint64_t& withheld) {
+// The system's word is asked for once, by whoever wants tiles first.
+bool may_use_tiles() {
+  static std::atomic<int> answer{0};  // 0 not asked, 1 yes, 2 no
+  int known = answer.load(std::memory_order_relaxed);
+  if (known == 0) answer.store(known = request_tiles() ? 1 : 2, std::memory_order_relaxed);
+  return known == 1;
+}
+
+// What the CPU has, and the system saves without being asked.
+uint64_t detect_isa() {
   uint64_t isa = 0;
-  withheld = 0;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -75,7 +80,7 @@ uint64_t detect_isa(uint64_t& withheld) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl")) {
       isa |= QUERN_ISA_AVX512;
-      if (has_amx()) (may_use_tiles() ? isa : withheld) |= QUERN_ISA_AMX;
+      if (has_amx()) isa |= QUERN_ISA_AMX;
     }
   }
 #elif defined(__aarch64__)
@@ -131,7 +136,7 @@ uint32_t detect_cores() {
 quern_cpu detect() {
   quern_cpu cpu = {};
   cpu.size = sizeof cpu;
-  cpu.isa = detect_isa(cpu.withheld_isa);
+  cpu.isa = detect_isa();
   cpu.cores = detect_cores();
   cpu.l1_bytes = cache_bytes(1);
   cpu.l2_bytes = cache_bytes(2);
@@ -141,11 +146,9 @@ quern_cpu detect() {
   return cpu;
 }
 
-}  // namespace
-
 // CPUID traps in virtual machines and costs microseconds there, so the first answer is kept.  Whoever
 // comes while it is being written detects for himself: no lock, nothing to break in a fork.
-quern_cpu this_cpu() {
+quern_cpu detect_once() {
   static quern_cpu kept;
   static std::atomic<int> state{0};  // 0 empty, 1 being written, 2 kept
   if (state.load(std::memory_order_acquire) == 2) return kept;
@@ -155,6 +158,16 @@ quern_cpu this_cpu() {
     kept = cpu;
     state.store(2, std::memory_order_release);
   }
+  return cpu;
+}
+
+}  // namespace
+
+quern_cpu this_cpu(uint64_t wanted) {
+  quern_cpu cpu = detect_once();
+  cpu.isa &= wanted;
+  if ((cpu.isa & QUERN_ISA_AMX) && !may_use_tiles())
+    cpu.isa &= ~uint64_t{QUERN_ISA_AMX}, cpu.withheld_isa = QUERN_ISA_AMX;
   return cpu;
 }
 
@@ -246,9 +259,9 @@ extern "C" const char* quern_isa_name(uint64_t bit) noexcept {
 
 extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexcept {
   if (const quern_status s = check_out(out, "quern_cpu", error)) return s;
-  quern_cpu cpu = this_cpu();
+  uint64_t allowed = ~uint64_t{0};
   if (const char* cap = getenv("QUERN_ISA"); cap && *cap) {
-    uint64_t allowed = 0;
+    allowed = 0;
     bool known = strcmp(cap, "ref") == 0;
     for (const isa_name& isa : isa_names) {
       if (known) break;
@@ -259,9 +272,8 @@ extern "C" quern_status quern_cpu_get(quern_cpu* out, quern_error* error) noexce
     if (!known)
       return fail(error, QUERN_INVALID, "QUERN_ISA", 0, 0,
                   "the environment variable QUERN_ISA is '%.40s', must be ref, avx2, avx512, amx or neon", cap);
-    cpu.isa &= allowed, cpu.withheld_isa &= allowed;  // what nobody asks for, nobody withholds
   }
-  give(cpu, out, out->size);
+  give(this_cpu(allowed), out, out->size);
   return QUERN_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "exec.h"
 #include "problem.h"
@@ -14,13 +15,17 @@ namespace {
 
 constexpr uint64_t round_up(uint64_t bytes) { return (bytes + QUERN_ALIGN - 1) / QUERN_ALIGN * QUERN_ALIGN; }
 
-quern_wish wish_for(const quern_problem& p, const quern_exec& exec) {
+quern_wish wish_for(const quern_exec& exec) {
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.threads = exec.threads;
-  if (p.src.type == QUERN_F64) wish.algorithm = "reference";  // the only one that computes in f64
-  // Who calls BLAS expects infinities to be infinities, and B, split for one product, costs what it gains.
-  if (p.op == QUERN_GEMM) wish.deny = "splits";
+  return wish;
+}
+
+// Who calls BLAS expects infinities to be infinities, and B, split for one product, costs what it gains.
+quern_wish sgemm_wish(const quern_exec& exec) {
+  quern_wish wish = wish_for(exec);
+  wish.deny = "splits";
   return wish;
 }
 
@@ -36,15 +41,15 @@ struct operand {
 };
 
 // An input must be there, aligned, and apart from the output.
-quern_status check_input(const operand& in, const operand& out, quern_type type, quern_error* error) {
+quern_status check_input(const operand& in, const operand& out, int64_t alignment, quern_error* error) {
   const int64_t bytes = static_cast<int64_t>(in.bytes);
   if (bytes == 0) return QUERN_OK;
   if (!in.pointer)
     return fail(error, QUERN_BUFFER, in.name, 0, bytes, "%s is NULL, must have %lld bytes", in.name,
                 static_cast<long long>(bytes));
-  if (const uint64_t off = in.begin() % static_cast<uint64_t>(type_bytes(type)))
-    return fail(error, QUERN_BUFFER, in.name, static_cast<int64_t>(off), type_bytes(type),
-                "%s is not aligned to %lld bytes", in.name, static_cast<long long>(type_bytes(type)));
+  if (const uint64_t off = in.begin() % static_cast<uint64_t>(alignment))
+    return fail(error, QUERN_BUFFER, in.name, static_cast<int64_t>(off), alignment, "%s is not aligned to %lld bytes",
+                in.name, static_cast<long long>(alignment));
   if (&in != &out && in.meets(out))
     return fail(error, QUERN_BUFFER, in.name, 0, 0, "%s overlaps %s", in.name, out.name);
   return QUERN_OK;
@@ -52,9 +57,8 @@ quern_status check_input(const operand& in, const operand& out, quern_type type,
 
 // Packed weights and workspace lie behind each other in `memory`, or in memory of their own when that is
 // too small.
-quern_status compute(const quern_problem& p, const quern_args& given, const quern_exec& exec, char* memory,
-                     uint64_t memory_bytes, quern_error* error) {
-  const quern_wish wish = wish_for(p, exec);
+quern_status compute(const quern_problem& p, const quern_wish& wish, const quern_args& given, const quern_exec& exec,
+                     char* memory, uint64_t memory_bytes, quern_error* error) {
   quern_plan plan;
   if (const quern_status s = quern_plan_make(&plan, nullptr, &p, &wish, error)) return s;
   if (empty(plan.problem)) return QUERN_OK;
@@ -115,8 +119,9 @@ quern_status check_strides(const char* row_name, const char* column_name, const 
   const char* const name[] = {row_name, column_name};
   const int64_t size[] = {m.rows, m.columns}, stride[] = {m.row_stride, m.column_stride};
   for (int i = 0; i < 2; ++i)
-    if (size[i] > 1 && (stride[i] < 1 || stride[i] > (INT64_C(1) << 53) / size[i]))
-      return fail(error, QUERN_INVALID, name[i], stride[i], 1,
+    if (const int64_t most = size[i] > 1 ? (INT64_C(1) << 53) / size[i] : INT64_MAX;
+        size[i] > 1 && (stride[i] < 1 || stride[i] > most))
+      return fail(error, QUERN_INVALID, name[i], stride[i], stride[i] < 1 ? 1 : most,
                   "%s is %lld, must be at least 1 and keep the matrix below 2^53 elements", name[i],
                   static_cast<long long>(stride[i]));
   return QUERN_OK;
@@ -162,9 +167,11 @@ quern_status quern_compute(const quern_problem* problem, const quern_args* args,
   if (!empty(p)) {
     const operand weights = {"args.weights", a.weights, bytes_of(p.weights)},
                   dst = {"args.dst", a.dst, bytes_of(p.dst)};
-    if (const quern_status s = check_input(weights, dst, p.weights.type, error)) return s;
+    if (const quern_status s = check_input(weights, dst, type_bytes(p.weights.type), error)) return s;
   }
-  return compute(p, a, e, nullptr, 0, error);
+  quern_wish wish = wish_for(e);
+  if (p.src.type == QUERN_F64) wish.algorithm = "reference";  // the only one that computes in f64
+  return compute(p, wish, a, e, nullptr, 0, error);
 }
 
 quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa, int64_t csa,
@@ -174,18 +181,20 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
   const int64_t sizes[] = {m, n, k};
   for (int i = 0; i < 3; ++i)
     if (sizes[i] < 0 || sizes[i] > INT64_C(1) << 31)
-      return fail(error, QUERN_INVALID, names[i], sizes[i], INT64_C(1) << 31, "%s is %lld, must be 0 to 2^31", names[i],
-                  static_cast<long long>(sizes[i]));
+      return fail(error, QUERN_INVALID, names[i], sizes[i], sizes[i] < 0 ? 0 : INT64_C(1) << 31,
+                  "%s is %lld, must be 0 to 2^31", names[i], static_cast<long long>(sizes[i]));
   quern_exec e;
   if (const quern_status s = take_exec(exec, e, error)) return s;
   if (m == 0 || n == 0) return QUERN_OK;
+  for (const auto& [name, value] : {std::pair{"alpha", alpha}, std::pair{"beta", beta}})
+    if (value != value) return fail(error, QUERN_INVALID, name, 0, 0, "%s is NaN, must be a number", name);
   const matrix ma = {m, k, rsa, csa}, mb = {k, n, rsb, csb}, mc = {m, n, rsc, csc};
   if (const quern_status s = check_strides("rsa", "csa", ma, error)) return s;
   if (const quern_status s = check_strides("rsb", "csb", mb, error)) return s;
   if (const quern_status s = check_strides("rsc", "csc", mc, error)) return s;
   if (const quern_status s = check_distinct("rsc", "csc", mc, error)) return s;
   const operand oc = operand_of("c", mc, c);
-  if (const quern_status s = check_input(oc, oc, QUERN_F32, error)) return s;
+  if (const quern_status s = check_input(oc, oc, sizeof(float), error)) return s;
   if (alpha == 0.0f || k == 0) {  // as in BLAS, A and B are not read
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
@@ -195,19 +204,17 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
     return QUERN_OK;
   }
   const operand oa = operand_of("a", ma, a), ob = operand_of("b", mb, b);
-  if (const quern_status s = check_input(oa, oc, QUERN_F32, error)) return s;
-  if (const quern_status s = check_input(ob, oc, QUERN_F32, error)) return s;
+  if (const quern_status s = check_input(oa, oc, sizeof(float), error)) return s;
+  if (const quern_status s = check_input(ob, oc, sizeof(float), error)) return s;
   // B is packed into the workspace before quern_run looks.
   const operand workspace = {"exec.workspace", e.workspace, e.workspace ? e.workspace_bytes : 0};
   for (const operand& o : {oa, ob, oc})
-    if (workspace.meets(o))
-      return fail(error, QUERN_BUFFER, workspace.name, 0, 0, "%s overlaps %s", workspace.name, o.name);
+    if (const quern_status s = check_input(workspace, o, QUERN_ALIGN, error)) return s;
   const quern_problem p = sgemm_problem(ma, mb, mc, alpha, beta);
   quern_args args = {};
   args.size = sizeof args;
   args.src = a, args.weights = b, args.dst = c, args.residual = c;
-  const bool usable = e.workspace && reinterpret_cast<uintptr_t>(e.workspace) % QUERN_ALIGN == 0;
-  return compute(p, args, e, static_cast<char*>(e.workspace), usable ? e.workspace_bytes : 0, error);
+  return compute(p, sgemm_wish(e), args, e, static_cast<char*>(e.workspace), workspace.bytes, error);
 }
 
 uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec* exec) noexcept {
@@ -226,7 +233,7 @@ uint64_t quern_sgemm_workspace(int64_t m, int64_t n, int64_t k, const quern_exec
     };
     const quern_problem p =
         sgemm_problem(lying(turn % 3, m, k), {k, n, n, 1}, lying(turn / 3 % 3, m, n), 1.0f, turn < 9 ? 0.0f : 1.0f);
-    const quern_wish wish = wish_for(p, e);
+    const quern_wish wish = sgemm_wish(e);
     quern_plan plan;
     if (quern_plan_make(&plan, nullptr, &p, &wish, nullptr) == QUERN_OK)
       most = std::max(most, round_up(plan.packed_bytes) + plan.workspace_bytes);

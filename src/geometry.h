@@ -116,6 +116,12 @@ inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t str
   return a;
 }
 
+// Fields of a problem's window along d h w, as refusals name them.
+inline constexpr const char* window_filter[] = {"window.filter[0]", "window.filter[1]", "window.filter[2]"};
+inline constexpr const char* window_stride[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
+inline constexpr const char* window_dilation[] = {"window.dilation[0]", "window.dilation[1]", "window.dilation[2]"};
+inline constexpr const char* window_pad_begin[] = {"window.pad_begin[0]", "window.pad_begin[1]", "window.pad_begin[2]"};
+
 // A problem's operands in the words of convolution: a GEMM is a pointwise one whose pixels are its rows, and axes that
 // are only walked are merged.
 struct geometry {
@@ -126,6 +132,12 @@ struct geometry {
   int64_t weights_group;  // stride from group to group
   int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
   bool transposed;
+  int named[3] = {0, 1, 2};  // which axis of the problem each is, to the caller; one merged of two is the second
+
+  // An axis is not what a kernel takes; by the caller's name for it.
+  refusal refuse(const char* const (&field)[3], int i, int64_t value, int64_t limit) const {
+    return {QUERN_REASON_SHAPE, field[named[i]], value, limit};
+  }
 
   // Elements from the first channel of all to another.
   int64_t src_channel(int64_t channel) const { return channel_offset(channel, src[1], src_block); }
@@ -155,6 +167,7 @@ struct geometry {
       for (int64_t* each : {in, out, filter, stride, dilation, pad}) each[1] = each[0];
       for (int64_t* each : {src, dst, residual, weights}) each[3] = each[2];
       filter[0] = stride[0] = dilation[0] = 1, pad[0] = 0;
+      std::swap(named[0], named[1]);
     } else {
       return;
     }
@@ -178,10 +191,9 @@ struct geometry {
   int64_t phases() const { return phases(0) * phases(1) * phases(2); }
   // Loops over phases are short enough to plan with.
   refusal refuse_phases() const {
-    static constexpr const char* field[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
     int64_t most = 1024;
     for (int i = 0; i < 3; ++i) {
-      if (phases(i) > most) return {QUERN_REASON_SHAPE, field[i], stride[i], most};
+      if (phases(i) > most) return refuse(window_stride, i, stride[i], most);
       most /= phases(i);
     }
     return {};

@@ -21,8 +21,9 @@ struct machine {
   quern_gpu gpu;                                  // capability 0: none, the CPU
 };
 
-// What this CPU has, found once and lock-free; not capped by the environment.
-quern_cpu this_cpu();
+// What this CPU has, of the instruction sets that are wanted; found once and lock-free, not capped by the environment.
+// The system is asked for those of them that it gives to who asks.
+quern_cpu this_cpu(uint64_t wanted = ~uint64_t{0});
 machine machine_of(const quern_cpu&);
 machine machine_of(const quern_gpu&);
 inline bool is_gpu(const machine& m) { return m.gpu.capability != 0; }

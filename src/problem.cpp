@@ -116,7 +116,7 @@ quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
   if (e.alpha == 0) e.alpha = 1;
   if (e.beta == 0) e.beta = 1;
   if (e.residual == QUERN_RESIDUAL_NONE && e.beta != 1) {
-    return fail(error, QUERN_INVALID, "epilogue.beta", 0, 1,
+    return fail(error, QUERN_INVALID, "epilogue.beta", 0, 0,
                 "epilogue.beta is %g, must be 0 or 1 when epilogue.residual is QUERN_RESIDUAL_NONE",
                 static_cast<double>(e.beta));
   }
@@ -185,9 +185,8 @@ quern_status check_type(const char* name, quern_type type, uint32_t allowed, con
   for (const word& w : type_words)
     if (const size_t length = strlen(list); allowed >> w.value & 1)
       snprintf(list + length, sizeof list - length, "%s%s", length ? " " : "", w.name);
-  return fail(error, QUERN_INVALID, field, type, several ? allowed : __builtin_ctz(allowed),
-              "%s is %s, must be %s%s where %s is %s", field, name_of(type_words, type), several ? "one of " : "", list,
-              of, of_name);
+  return fail(error, QUERN_INVALID, field, type, __builtin_ctz(allowed), "%s is %s, must be %s%s where %s is %s", field,
+              name_of(type_words, type), several ? "one of " : "", list, of, of_name);
 }
 
 quern_status check_type(const char* name, const quern_tensor& t, uint32_t allowed, const char* of,
@@ -333,7 +332,7 @@ quern_status no_epilogue(const quern_problem& p, quern_error* error) {
     if (f.value != 0) return refuse(error, f.name, -1, f.value, "", 0);
   }
   if (e.alpha != 1)
-    return fail(error, QUERN_INVALID, "epilogue.alpha", 0, 1, "epilogue.alpha is %g, must be 0 or 1",
+    return fail(error, QUERN_INVALID, "epilogue.alpha", 0, 0, "epilogue.alpha is %g, must be 0 or 1",
                 static_cast<double>(e.alpha));
   return QUERN_OK;
 }
@@ -421,6 +420,28 @@ quern_status settle_filter(quern_problem& p, quern_error* error) {
   return QUERN_OK;
 }
 
+// Of an output that would have `size` pixels, less than none, along axis i: what would have to change.
+quern_status refuse_size(const quern_problem& p, int i, int64_t size, int64_t reach, quern_error* error) {
+  const quern_window& w = p.window;
+  const int64_t in = p.src.size[2 + i], pads = w.pad_begin[i] + w.pad_end[i];
+  const bool ends = w.pad_end[i] > w.pad_begin[i];
+  const char* what = ends ? "window.pad_end" : "window.pad_begin";
+  int64_t value = ends ? w.pad_end[i] : w.pad_begin[i], limit = std::max<int64_t>(value + size, 0);
+  const char* rule = "at most";
+  int index = i;
+  if (p.op != QUERN_CONV_TRANSPOSED) {
+    what = "window.filter", value = w.filter[i], limit = (in + pads + w.stride[i] - 1) / w.dilation[i] + 1;
+  } else if (size + pads < 0) {  // without padding, too
+    what = "src.size", index = 2 + i, value = in, rule = "at least", limit = 1;
+  }
+  char field[32];
+  snprintf(field, sizeof field, "%s[%d]", what, index);
+  return fail(error, QUERN_INVALID, field, value, limit,
+              "%s is %lld, must be %s %lld: dst.size[%d] would be %lld, src.size[%d] is %lld, the filter with its "
+              "dilation spans %lld, stride is %lld, pads are %lld together",
+              field, ll(value), rule, ll(limit), 2 + i, ll(size), 2 + i, ll(in), ll(reach), ll(w.stride[i]), ll(pads));
+}
+
 quern_status window_sizes(quern_problem& p, int64_t size[5], quern_error* error) {
   size[0] = p.src.size[0], size[1] = p.src.size[1];
   if (is_conv(p.op))
@@ -443,14 +464,7 @@ quern_status window_sizes(quern_problem& p, int64_t size[5], quern_error* error)
       }
       size[2 + i] = steps + reach - pads + w.output_padding[i];
     }
-    if (size[2 + i] < 0) {
-      char field[32];
-      snprintf(field, sizeof field, p.op != QUERN_CONV_TRANSPOSED ? "window.filter[%d]" : "window.pad_begin[%d]", i);
-      return fail(error, QUERN_INVALID, field, size[2 + i], 0,
-                  "dst.size[%d] would be %lld, must be at least 0: src.size[%d] is %lld, the filter with its dilation "
-                  "spans %lld, stride is %lld, pads are %lld together",
-                  2 + i, ll(size[2 + i]), 2 + i, ll(in), ll(reach), ll(w.stride[i]), ll(pads));
-    }
+    if (size[2 + i] < 0) return refuse_size(p, i, size[2 + i], reach, error);
   }
   return QUERN_OK;
 }
@@ -471,13 +485,15 @@ quern_status check_work(const quern_problem& p, quern_error* error) {
                     max_work / work);
   for (int i = 0; i < 5; ++i)
     if (many(size[i]))
-      return fail(error, QUERN_INVALID, transposed ? "src.size" : "dst.size", size[i], max_work,
-                  "the problem has more than 2^62 multiply-adds");
+      return refuse(error, transposed ? "src" : "dst", "size", i, size[i], "(for 2^62 multiply-adds) at most",
+                    max_work / work);
   // Each product of s8 is 2^14 at most.
-  if (const int64_t length = sum_length(p); sums_exactly(p) && length > most_exact)
-    return fail(error, QUERN_INVALID, p.op == QUERN_GEMM ? "src.size[4]" : "src.size[1]", length, most_exact,
-                "an output sums up %lld products of s8, must be at most %lld to stay within 32 bits", ll(length),
-                ll(most_exact));
+  if (const int64_t length = sum_length(p); sums_exactly(p) && length > most_exact) {
+    const int channels = p.op == QUERN_GEMM ? 4 : 1;
+    const int64_t each = length / (p.src.size[channels] / p.groups);  // products of a channel
+    return refuse(error, "src", "size", channels, p.src.size[channels], "(for 131071 products of s8 in a sum) at most",
+                  most_exact / each * p.groups);
+  }
   return QUERN_OK;
 }
 
@@ -498,7 +514,7 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   if (!has_weights(p.op)) {
     const quern_tensor none = {};
     if (memcmp(&p.weights, &none, sizeof none) != 0)
-      return fail(error, QUERN_INVALID, "weights", p.weights.type, 0, "weights is described, but %s has none",
+      return fail(error, QUERN_INVALID, "weights", 0, 0, "weights is described, but %s has none",
                   name_of(op_words, p.op));
   } else {
     if (auto s = check_type("weights", p.weights, types_of(p.src.type), "src.type", p.src, error)) return s;
@@ -532,7 +548,7 @@ quern_status complete(const quern_problem* given, quern_problem& out, quern_erro
   } else {
     const quern_tensor none = {};
     if (memcmp(&p.residual, &none, sizeof none) != 0) {
-      return fail(error, QUERN_INVALID, "residual", p.residual.type, 0,
+      return fail(error, QUERN_INVALID, "residual", 0, 0,
                   "residual is described but epilogue.residual is 0, must be QUERN_RESIDUAL_BEFORE or _AFTER");
     }
   }

@@ -124,20 +124,25 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
                   "%s has '%.*s', no algorithm, kernel or property of this build has that name", l.field,
                   static_cast<int>(std::min<size_t>(length, 60)), stranger);
   }
-  if (w.repeat < QUERN_REPEAT_RUN || w.repeat > QUERN_REPEAT_REF)
-    return fail(error, QUERN_INVALID, "wish.repeat", w.repeat, QUERN_REPEAT_REF, "wish.repeat is %d, must be 0 to %d",
-                w.repeat, QUERN_REPEAT_REF);
-  if (w.overlap < QUERN_OVERLAP_START || w.overlap > QUERN_OVERLAP_NONE)
-    return fail(error, QUERN_INVALID, "wish.overlap", w.overlap, QUERN_OVERLAP_NONE,
-                "wish.overlap is %d, must be 0 to %d", w.overlap, QUERN_OVERLAP_NONE);
+  const struct {
+    const char* field;
+    int32_t value, low, high;
+  } numbers[] = {{"wish.repeat", w.repeat, QUERN_REPEAT_RUN, QUERN_REPEAT_REF},
+                 {"wish.overlap", w.overlap, QUERN_OVERLAP_START, QUERN_OVERLAP_NONE},
+                 {"wish.verbose", w.verbose, -1, 2}};
+  for (const auto& n : numbers)
+    if (n.value < n.low || n.value > n.high)
+      return fail(error, QUERN_INVALID, n.field, n.value, n.value < n.low ? n.low : n.high,
+                  "%s is %d, must be %d to %d", n.field, n.value, n.low, n.high);
   if (!(w.src_limit >= 0 && w.src_limit <= FLT_MAX))
     return fail(error, QUERN_INVALID, "wish.src_limit", 0, 0, "wish.src_limit is %g, must be finite and at least 0",
                 static_cast<double>(w.src_limit));
   if (!w.tuning && w.tuning_bytes)
     return fail(error, QUERN_INVALID, "wish.tuning", 0, static_cast<int64_t>(w.tuning_bytes),
                 "wish.tuning is NULL, must have wish.tuning_bytes = %zu bytes", w.tuning_bytes);
-  if (w.verbose < -1 || w.verbose > 2)
-    return fail(error, QUERN_INVALID, "wish.verbose", w.verbose, 2, "wish.verbose is %d, must be -1 to 2", w.verbose);
+  if (w.cpu && (w.gpu || device))
+    return fail(error, QUERN_INVALID, "wish.cpu", 1, 0, "wish.cpu must be NULL: the choice is for %s",
+                w.gpu ? "wish.gpu" : "the device");
   if (w.gpu || device) {
     quern_gpu gpu = device ? device->gpu : quern_gpu{};
     if (const quern_status s = take(w.gpu, gpu, "wish.gpu", error)) return s;

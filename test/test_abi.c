@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The header as the oldest language it is written for, and what may never change in it: the size of every
- * struct and the place of every field.  test_abi.cpp is the same as C++. */
+ * The header as the oldest language it is written for, and what no compatible version may change in it: the place of
+ * every field, and the size of every struct, but that those may grow of which quern.h says so.  test_abi.cpp is the
+ * same as C++. */
 #include <quern/host.h>
 #include <quern/quern.h>
 #include <stdio.h>

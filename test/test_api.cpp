@@ -240,9 +240,22 @@ TEST(ApiPlan, RefusesHostileArguments) {
          w.cpu = &cpu;
        },
        QUERN_INVALID, "wish.cpu.size"},
+      {[](quern_wish& w) {
+         static const quern_cpu cpu = {sizeof cpu, 1, all_isas, 32 << 10, 1 << 20, 0};
+         static quern_gpu gpu = {};
+         gpu.size = sizeof gpu, gpu.capability = 90;
+         w.cpu = &cpu, w.gpu = &gpu;
+       },
+       QUERN_INVALID, "wish.cpu"},
       {[](quern_wish& w) { w.algorithm = "gemm"; }, QUERN_UNSUPPORTED, nullptr},
       {[](quern_wish& w) { w.workspace_limit = 1, w.deny = "conv_direct,conv_strided"; }, QUERN_UNSUPPORTED, nullptr},
   };
+  // The limit is the one that was passed.
+  quern_wish early = wish_of();
+  early.verbose = -2;
+  EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, &early, &error), QUERN_INVALID);
+  EXPECT_EQ(error.value, -2);
+  EXPECT_EQ(error.limit, -1);
   for (const auto& c : wishes) {
     quern_wish wish = wish_of();
     c.damage(wish);
@@ -377,6 +390,20 @@ TEST_F(Api, ComputeRefusesHostileArguments) {
   x.args.weights = x.packed.get();
   ASSERT_EQ(x.run(&error), QUERN_OK) << error.text;
   EXPECT_TRUE(x.dst.copy() == computed);
+}
+
+// The bits of a plan made without wishes, whatever the operator; on a CPU with AMX that is one that splits.
+TEST_F(Api, ComputeChoosesAsAPlanDoes) {
+  for (const quern_problem& p : {quern_gemm(QUERN_F32, 300, 200, 250), conv(QUERN_NHWC, 1, 64, 14, 64)}) {
+    prepared x(p);
+    quern_error error = {};
+    ASSERT_EQ(x.run(&error), QUERN_OK) << error.text;
+    const std::string planned = x.dst.copy();
+    memset(x.dst.get(), 0xff, x.dst.bytes());
+    x.args.weights = x.weights.get();
+    ASSERT_EQ(quern_compute(&p, &x.args, nullptr, &error), QUERN_OK) << error.text;
+    EXPECT_TRUE(x.dst.copy() == planned) << text_of(p) << " by " << x.plan.algorithm;
+  }
 }
 
 TEST(ApiVersion, Check) {

@@ -169,6 +169,40 @@ TEST(Candidates, AnyCapacityGetsTheBest) {
   }
 }
 
+// A refusal names the caller's own field and says its value, though a filter along d alone is solved as one along h.
+TEST(Candidates, RefusalsSayTheFieldsValue) {
+  int checked = 0;
+  for (const char* line : {"ic64id16ih14oc64kd5kh1kw1pd2", "ic64id16ih14oc64kd3kh1kw1sd2", "ic3id9ih40oc64kd7kh1kw1sd2",
+                           "g32ic256id16ih14oc256kd3kh1kw1pd1dd1", "g64ic64id16ih14oc64kd5kh1kw1pd2",
+                           "g64ic64id16ih14oc64kd9kh1kw1pd4sd3", "ic64ih14oc64kh5ph2sh2", "ic8ih20iw9oc8kh5kw1ph2"})
+    for (const char* op : {"conv", "conv_transposed"})
+      for (const char* layout : {"nhwc", "nchw", "nchw:nhwc"}) {
+        const std::string text = std::string(op) + " " + layout + " " + line;
+        SCOPED_TRACE(text);
+        quern_problem p;
+        quern_error error = {};
+        ASSERT_EQ(quern_problem_parse(text.c_str(), &p, &error), QUERN_OK) << error.text;
+        ASSERT_EQ(quern_problem_complete(&p, &p, &error), QUERN_OK) << error.text;
+        const quern_cpu cpu = cpu_of(all_isas);
+        quern_wish wish = wish_of();
+        wish.cpu = &cpu;
+        const std::pair<const char*, const int64_t*> fields[] = {{"window.filter[", p.window.filter},
+                                                                 {"window.stride[", p.window.stride},
+                                                                 {"window.dilation[", p.window.dilation},
+                                                                 {"src.size[", p.src.size},
+                                                                 {"dst.size[", p.dst.size}};
+        for (const quern_candidate& c : candidates(p, wish))
+          for (const auto& [name, values] : fields)
+            if (const size_t length = strlen(name);
+                c.field && strncmp(c.field, name, length) == 0 && strcmp(c.field + length + 1, "]") == 0) {
+              EXPECT_EQ(c.value, values[c.field[length] - '0']) << c.algorithm << ": " << explained(c);
+              EXPECT_NE(c.value, c.limit) << c.algorithm << ": " << explained(c);
+              ++checked;
+            }
+      }
+  EXPECT_GT(checked, 100);
+}
+
 TEST(Candidates, StructsOfOtherVersions) {
   const quern_cpu cpu = cpu_of(all_isas);
   quern_wish wish = wish_of();
@@ -403,6 +437,30 @@ TEST(Environment, Verbose) {
   EXPECT_EQ(count(child("QUERN_VERBOSE", "2", plan)), 1) << "the argument goes before the environment";
   level = -1;
   EXPECT_EQ(child("QUERN_VERBOSE", "2", plan), "");
+}
+
+// What an earlier call was not allowed to use, a later one has: on a CPU with AMX that is asked for then.
+TEST(Environment, IsaIsReadOnEveryCall) {
+  const auto says = [] {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu;
+    if (quern_cpu_get(&cpu, nullptr) != QUERN_OK) return false;
+    fprintf(stderr, "%llx and %llx withheld", static_cast<unsigned long long>(cpu.isa),
+            static_cast<unsigned long long>(cpu.withheld_isa));
+    return true;
+  };
+  const std::string whole = child("QUERN_ISA", nullptr, says);
+  for (const char* first : {"ref", lowest_isa_name, "amx"})
+    EXPECT_EQ(child("QUERN_ISA", first,
+                    [&] {
+                      quern_cpu cpu = {};
+                      cpu.size = sizeof cpu;
+                      if (quern_cpu_get(&cpu, nullptr) != QUERN_OK) return false;
+                      unsetenv("QUERN_ISA");
+                      return says();
+                    }),
+              whole)
+        << "after " << first;
 }
 
 TEST(Environment, Isa) {

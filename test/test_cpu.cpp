@@ -213,6 +213,16 @@ TEST(Cpu, MeasuresItsConstants) {
   EXPECT_EQ(plain.l1_rate, machine_of(this_cpu()).l1_rate);
 }
 
+TEST(Cpu, HasOnlyWhatIsWanted) {
+  const quern_cpu all = this_cpu();
+  for (const uint64_t wanted : {uint64_t{0}, uint64_t{QUERN_ISA_AVX2}, ~uint64_t{QUERN_ISA_AMX}, ~uint64_t{0}}) {
+    const quern_cpu some = this_cpu(wanted);
+    EXPECT_EQ(some.isa, all.isa & wanted);
+    EXPECT_EQ(some.withheld_isa, all.withheld_isa & wanted) << "what nobody asks for, nobody withholds";
+    EXPECT_EQ(some.model, all.model);
+  }
+}
+
 TEST(Cpu, IsaNames) {
   EXPECT_STREQ(quern_isa_name(QUERN_ISA_AVX2), "avx2");
   EXPECT_STREQ(quern_isa_name(QUERN_ISA_AVX512), "avx512");

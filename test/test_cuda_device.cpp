@@ -164,6 +164,11 @@ TEST_F(CudaDevice, GpusAsValues) {
   EXPECT_EQ(quern_plan_make(&plan, open(), &p, &wish, &error), QUERN_INVALID) << "more than the device has";
   value.capability = 80;
   EXPECT_EQ(quern_plan_make(&plan, devices[0], &p, &wish, &error), QUERN_OK) << error.text;
+  // A CPU has no say in what a GPU does.
+  const quern_cpu cpu = cpu_of(all_isas);
+  wish.gpu = nullptr, wish.cpu = &cpu;
+  EXPECT_EQ(quern_plan_make(&plan, devices[0], &p, &wish, &error), QUERN_INVALID);
+  EXPECT_STREQ(error.field, "wish.cpu");
 }
 
 TEST_F(CudaDevice, ChoosesForNothing) {

@@ -186,7 +186,7 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.src.type = p.weights.type = QUERN_S8, p.dst.type = QUERN_S32, p.epilogue.bias = 1; },
        "epilogue.bias", "epilogue.bias is 1, must be 0"},
       {[](auto& p) { p.src.type = p.weights.type = QUERN_S8, p.src.size[1] = p.weights.size[1] = 8739; }, "src.size[1]",
-       "an output sums up 131085 products of s8, must be at most 131071 to stay within 32 bits"},
+       "src.size[1] is 8739, must be (for 131071 products of s8 in a sum) at most 8738"},
       {[](auto& p) { p.dst.layout = 9; }, "dst.layout", "dst.layout is 9, must be 1 (nchw) to 6 (any)"},
       {[](auto& p) { p.weights.layout = QUERN_NC8HW8; }, "weights.layout",
        "weights.layout is 4 (nc8hw8), must be 1 (nchw) to 2 (nhwc)"},
@@ -204,8 +204,8 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.dst.size[0] = 2, p.dst.size[1] = 12, p.dst.size[2] = 1, p.dst.size[3] = 15, p.dst.size[4] = 6; },
        "dst.size[3]", "dst.size[3] is 15, must be 14"},
       {[](auto& p) { p.src.size[4] = 2; }, "window.filter[2]",
-       "dst.size[4] would be -2, must be at least 0: src.size[4] is 2, the filter with its dilation spans 5, stride is "
-       "1, pads are 0 together"},
+       "window.filter[2] is 5, must be at most 3: dst.size[4] would be -2, src.size[4] is 2, the filter with its "
+       "dilation spans 5, stride is 1, pads are 0 together"},
       {[](auto& p) { p.epilogue.bias = 2; }, "epilogue.bias", "epilogue.bias is 2, must be at most 1"},
       {[](auto& p) { p.epilogue.scale = -1; }, "epilogue.scale", "epilogue.scale is -1, must be at least 0"},
       {[](auto& p) { p.epilogue.residual = 3; }, "epilogue.residual", "epilogue.residual is 3, must be at most 2"},
@@ -227,7 +227,9 @@ TEST(problem_complete, names_field_value_and_limit) {
       {[](auto& p) { p.accuracy = 15; }, "accuracy",
        "accuracy is 15, must be one of the QUERN_ACCURACY_ values 0, 10, 20, 30, 40, 60"},
       {[](auto& p) { p.src.stride[1] = -1; }, "src.stride[1]", "src.stride[1] is -1, must be at least 0"},
-      {[](auto& p) { p.src.stride[0] = INT64_C(1) << 54, p.src.stride[1] = 1, p.src.stride[3] = 80, p.src.stride[4] = 8; },
+      {[](auto& p) {
+         p.src.stride[0] = INT64_C(1) << 54, p.src.stride[1] = 1, p.src.stride[3] = 80, p.src.stride[4] = 8;
+       },
        "src.stride[0]",
        "src.stride[0] is 18014398509481984, must be at most 18014398509481983: src would span more than 2^56 bytes"},
   };
@@ -258,6 +260,57 @@ TEST(problem_complete, names_field_value_and_limit) {
   expect_refused(g, "groups", "groups is 2, must be 1");
 }
 
+// What error.value says is the field's, and error.limit is in its terms: with that, the field is taken.
+TEST(problem_complete, reports_the_fields_own_value_and_a_limit_of_it) {
+  const quern_problem wide = quern_conv2d(QUERN_F32, QUERN_NHWC, 1, 8, 8, 8, 8, 11, 1);
+  const quern_problem spread = quern_conv2d_transposed(QUERN_F32, QUERN_NCHW, 1, 6, 0, 7, 4, 1, 4);
+  const quern_problem bytes = quern_conv2d(QUERN_S8, QUERN_NHWC, 1, 20000, 8, 8, 8, 3, 3);
+  const struct {
+    quern_problem p;
+    edit change;
+    const char* field;
+    int64_t value, limit;
+    edit heed;  // NULL: the limit depends on more fields
+  } cases[] = {
+      {wide, [](auto&) {}, "window.filter[1]", 11, 9, [](auto& p) { p.weights.size[3] = 9; }},
+      {wide,
+       [](auto& p) {
+         p.weights.size[3] = 7, p.window.pad_begin[1] = p.window.pad_end[1] = 1;
+         p.window.stride[1] = p.window.dilation[1] = 2;
+       },
+       "window.filter[1]", 7, 6, [](auto& p) { p.weights.size[3] = 6; }},
+      {transposed(), [](auto& p) { p.window.pad_begin[1] = 9, p.window.pad_end[1] = 5; }, "window.pad_begin[1]", 9, 7,
+       [](auto& p) { p.window.pad_begin[1] = 7; }},
+      {transposed(), [](auto& p) { p.window.pad_begin[1] = 5, p.window.pad_end[1] = 9; }, "window.pad_end[1]", 9, 7,
+       [](auto& p) { p.window.pad_end[1] = 7; }},
+      {transposed(), [](auto& p) { p.window.pad_begin[1] = p.window.pad_end[1] = 20; }, "window.pad_begin[1]", 20, 0,
+       nullptr},
+      {spread, [](auto& p) { p.window.stride[1] = 4; }, "src.size[3]", 0, 1, [](auto& p) { p.src.size[3] = 1; }},
+      {bytes, [](auto&) {}, "src.size[1]", 20000, 14563, [](auto& p) { p.src.size[1] = p.weights.size[1] = 14563; }},
+      {bytes, [](auto& p) { p.groups = 2, p.src.size[1] = 40000; }, "src.size[1]", 40000, 29126,
+       [](auto& p) { p.src.size[1] = 29126, p.weights.size[1] = 14563; }},
+      {quern_gemm(QUERN_S8, 2, 3, 131072), [](auto&) {}, "src.size[4]", 131072, 131071,
+       [](auto& p) { p.src.size[4] = p.weights.size[3] = 131071; }},
+      {quern_gemm(QUERN_S8, 2, 3, 4), [](auto& p) { p.dst.type = QUERN_F64; }, "dst.type", QUERN_F64, QUERN_F32,
+       [](auto& p) { p.dst.type = QUERN_F32; }},
+      {quern_gemm(QUERN_F32, 1 << 26, 1 << 26, 1 << 26), [](auto&) {}, "dst.size[4]", 1 << 26, 1 << 10,
+       [](auto& p) { p.weights.size[4] = 1 << 10; }},
+      {quern_conv2d_transposed(QUERN_F32, QUERN_NCHW, 1, 1 << 22, 1 << 15, 1 << 15, 1 << 22, 1, 1), [](auto&) {},
+       "src.size[4]", 1 << 15, 1 << 3, [](auto& p) { p.src.size[4] = 1 << 3; }},
+  };
+  for (const auto& c : cases) {
+    quern_problem p = c.p;
+    c.change(p);
+    quern_error error = {};
+    EXPECT_EQ(quern_problem_complete(&p, &p, &error), QUERN_INVALID);
+    EXPECT_STREQ(error.field, c.field) << error.text;
+    EXPECT_EQ(error.value, c.value) << error.text;
+    EXPECT_EQ(error.limit, c.limit) << error.text;
+    EXPECT_EQ(std::string(error.text).find(c.field), 0u) << error.text;
+    if (c.heed) c.heed(p), completed(p);
+  }
+}
+
 TEST(problem_complete, names_what_operators_without_products_lack) {
   const quern_problem pool = quern_pool2d(QUERN_POOL_MAX, QUERN_F32, QUERN_NHWC, 2, 8, 14, 10, 3, 3),
                       norm = quern_over_axes(QUERN_NORM, QUERN_F16, QUERN_NCHW, 2, 8, 14, 10, QUERN_AXIS_C),
@@ -274,9 +327,8 @@ TEST(problem_complete, names_what_operators_without_products_lack) {
       {pool, [](auto& p) { p.groups = 2; }, "groups", "groups is 2, must be 1"},
       {pool, [](auto& p) { p.axes = 1; }, "axes", "axes is 1, must be at most 0"},
       {pool, [](auto& p) { p.window.filter[1] = 16; }, "window.filter[1]",
-       "dst.size[3] would be -1, must be at least 0: src.size[3] is 14, the filter with its dilation spans 16, stride "
-       "is "
-       "1, pads are 0 together"},
+       "window.filter[1] is 16, must be at most 15: dst.size[3] would be -1, src.size[3] is 14, the filter with its "
+       "dilation spans 16, stride is 1, pads are 0 together"},
       {pool, [](auto& p) { p.window.output_padding[1] = 1; }, "window.output_padding[1]",
        "window.output_padding[1] is 1, must be at most 0"},
       {norm, [](auto& p) { p.axes = 0; }, "axes", "axes is 0, must be at least 1"},

@@ -249,8 +249,8 @@ TEST(problem_parse, points_at_what_is_wrong) {
   expect_refused("ic4ih56iw50oc3oh56ow49kh3kw3pw1ph1 pad_end=0x1x1", 19, "ow is 49, must be 50");
   expect_refused("conv_transposed ic3ih5oc4oh12kh3sh2ph1", 26, "oh is 12, must be 9");
   expect_refused("ic3ih5oc3kh9", 10,
-                 "dst.size[3] would be -3, must be at least 0: src.size[3] is 5, the filter with its dilation spans 9, "
-                 "stride is 1, pads are 0 together");
+                 "window.filter[1] is 9, must be at most 6: dst.size[3] would be -3, src.size[3] is 5, the filter with "
+                 "its dilation spans 9, stride is 1, pads are 0 together");
   expect_refused("ic3ih5oc3kh3 act=rely", 18,
                  "'rely' is no act; known: identity relu clamp leaky_relu prelu sigmoid silu hard_sigmoid hard_swish "
                  "tanh gelu mish");

@@ -179,15 +179,15 @@ TEST_F(Sgemm, WorkspaceOfTheStatedSizeIsEnough) {
             EXPECT_EQ(allocations(), before) << "allocated in spite of its workspace";
             ASSERT_NO_FATAL_FAILURE(p.check());
           }
-  // Too little of it, or askew: it allocates, and the result is the same.
+  // Too little of it: it allocates, and the result is the same.
   if (!allocations_counted) return;
   quern_exec exec = threads::exec(1);
   const uint64_t bytes = quern_sgemm_workspace(130, 260, 190, &exec);
-  const memory workspace(bytes + 64);
-  for (const int fault : {0, 1, 2}) {
+  const memory workspace(bytes);
+  exec.workspace = workspace.get();
+  for (const uint64_t few : {bytes / 2, uint64_t{63}, uint64_t{0}}) {
     const product p(130, 260, 190, row_major, row_major, row_major, 1, 1);
-    exec.workspace = workspace.get() + (fault == 0 ? 4 : 0);
-    exec.workspace_bytes = fault == 0 ? bytes : fault == 1 ? 63 : 0;
+    exec.workspace_bytes = few;
     const uint64_t before = allocations();
     ASSERT_EQ(p.run(1, 1, &exec, nullptr), QUERN_OK);
     EXPECT_GT(allocations(), before);
@@ -228,6 +228,18 @@ TEST_F(Sgemm, RefusesHostileArguments) {
   refused(QUERN_BUFFER, "a", sgemm(4, 4, 4, askew(a), 4, 1, b, 4, 1, c, 4, 1));
   refused(QUERN_BUFFER, "b", sgemm(4, 4, 4, a, 4, 1, askew(b), 4, 1, c, 4, 1));
   refused(QUERN_BUFFER, "c", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, askew(c), 4, 1));
+  for (const float odd : {nan, -nan}) {
+    refused(QUERN_INVALID, "alpha",
+            [&](quern_error* e) { return quern_sgemm(4, 4, 4, odd, a, 4, 1, b, 4, 1, 1, c, 4, 1, nullptr, e); });
+    // Whether A and B are read or not.
+    for (const float alpha : {0.0f, 1.0f})
+      refused(QUERN_INVALID, "beta",
+              [&](quern_error* e) { return quern_sgemm(4, 4, 4, alpha, a, 4, 1, b, 4, 1, odd, c, 4, 1, nullptr, e); });
+  }
+  quern_error far = {};
+  EXPECT_EQ(sgemm(4, 4, 4, a, 4, 1, b, huge, 1, c, 4, 1)(&far), QUERN_INVALID);
+  EXPECT_EQ(far.value, huge);
+  EXPECT_EQ(far.limit, INT64_C(1) << 51) << far.text;
   // Elements of C that would overlap.
   refused(QUERN_INVALID, "rsc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 3, 1));
   refused(QUERN_INVALID, "csc", sgemm(4, 4, 4, a, 4, 1, b, 4, 1, c, 1, 3));
@@ -236,10 +248,17 @@ TEST_F(Sgemm, RefusesHostileArguments) {
   quern_exec exec = {};
   refused(QUERN_INVALID, "exec.size",
           [&](quern_error* e) { return quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e); });
-  // A workspace that lies in an operand is refused before anything is packed into it.
+  // A workspace that is askew, as by quern_run; and one that lies in an operand, before anything is packed into it.
   const memory shared(1 << 20);
   const std::string before = shared.copy();
-  exec.size = sizeof exec, exec.workspace = shared.get();
+  exec.size = sizeof exec, exec.workspace = shared.get() + 4, exec.workspace_bytes = shared.bytes() - 4;
+  refused(QUERN_BUFFER, "exec.workspace", [&](quern_error* e) {
+    const quern_status s = quern_sgemm(4, 4, 4, 1, a, 4, 1, b, 4, 1, 0, c, 4, 1, &exec, e);
+    EXPECT_EQ(e->value, 4);
+    EXPECT_EQ(e->limit, QUERN_ALIGN);
+    return s;
+  });
+  exec.workspace = shared.get();
   float* const inside = shared.floats() + 4096;
   // Whose end is beyond all addresses, too.
   for (const uint64_t bytes : {uint64_t(shared.bytes()), UINT64_MAX}) {

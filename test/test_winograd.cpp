@@ -512,40 +512,51 @@ TEST(winograd, classes_hold_up_to_1024_channels) {
 
 // ---- What is not finite -----------------------------------------------------------------------------------
 
-// One NaN or infinity makes every output that reads it NaN or infinite, and may make NaN of others whose tile it
-// is in; outputs further away keep their bits.
+// One NaN or infinity makes every output that reads it NaN or infinite, and may make NaN of others as far from those as
+// quern_accuracy says; outputs further away keep their bits, and so do other groups.
 TEST(winograd, what_is_not_finite_stays_within_its_tiles) {
   dice d(4);
   for (const float special : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    const shape s = {.c = 9, .k = 9, .image = {1, 23, 27}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}};
-    quern_problem p = problem_of(s, QUERN_NHWC, QUERN_NHWC);
-    p.accuracy = QUERN_ACCURACY_F32_LOOSE;
-    p = completed(p);
-    operands in(
-        p, edge::back, [&] { return d.uniform(0.5f, 1); }, [] { return 0.0f; });
-    const int64_t y0 = 11, x0 = 13;
-    for (const quern_candidate& c : winograd_candidates(p)) {
-      const solution before = solve(p, in, c.algorithm, c.kernel);
-      elements src(p.src.type, in.src.size(), edge::back);
-      std::copy(in.src.begin(), in.src.end(), src.begin());
-      src.set(static_cast<size_t>(y0 * p.src.stride[3] + x0 * p.src.stride[4] + 2), special);
-      std::swap(in.src, src);
-      const solution after = solve(p, in, c.algorithm, c.kernel);
-      std::swap(in.src, src);
-      ASSERT_EQ(after.failure, "");
-      // Pixels that share a tile with it; of conv_winograd_line as many as a line has.
-      const char* const form = strstr(c.algorithm, "winograd_f");
-      const int64_t tile = form ? form[strlen("winograd_f")] - '0' + 1 : 27;
-      for (size_t i = 0; i < after.dst.size(); ++i) {
-        const int64_t y = static_cast<int64_t>(i) / 27 % 23, x = static_cast<int64_t>(i) % 27;
-        const int64_t far = std::max(std::abs(y - y0), std::abs(x - x0));
-        if (far <= 1) {
-          ASSERT_FALSE(std::isfinite(after.dst[i])) << c.algorithm << " " << place(p, i);
-        } else if (far > tile) {
-          ASSERT_TRUE(same_bits(before.dst[i], after.dst[i])) << c.algorithm << " " << place(p, i);
+    for (const int64_t groups : {1, 4})
+      for (const quern_layout layout : {QUERN_NHWC, QUERN_NCHW}) {
+        const int64_t channels = groups == 1 ? 9 : 4;
+        const shape s = {.c = channels,
+                         .k = channels,
+                         .groups = groups,
+                         .image = {1, 23, 27},
+                         .filter = {1, 3, 3},
+                         .begin = {0, 1, 1},
+                         .end = {0, 1, 1}};
+        quern_problem p = problem_of(s, layout, layout);
+        p.accuracy = QUERN_ACCURACY_F32_LOOSE;
+        p = completed(p);
+        operands in(
+            p, edge::back, [&] { return d.uniform(0.5f, 1); }, [] { return 0.0f; });
+        const int64_t y0 = 11, x0 = 13;
+        for (const quern_candidate& c : winograd_candidates(p)) {
+          const solution before = solve(p, in, c.algorithm, c.kernel);
+          elements src(p.src.type, in.src.size(), edge::back);
+          std::copy(in.src.begin(), in.src.end(), src.begin());
+          src.set(static_cast<size_t>(2 * p.src.stride[1] + y0 * p.src.stride[3] + x0 * p.src.stride[4]), special);
+          std::swap(in.src, src);
+          const solution after = solve(p, in, c.algorithm, c.kernel);
+          std::swap(in.src, src);
+          ASSERT_EQ(after.failure, "");
+          const char* const form = strstr(c.algorithm, "winograd_f");
+          const int64_t m = form ? form[strlen("winograd_f")] - '0' : 4;
+          const bool line = strcmp(c.algorithm, "conv_winograd_line") == 0;
+          const int64_t down = 1 + (line ? 0 : m), across = 1 + (line || form ? m : 0);
+          for (size_t i = 0; i < after.dst.size(); ++i) {
+            const int64_t at = static_cast<int64_t>(i), k = at / (27 * 23), y = at / 27 % 23, x = at % 27;
+            const int64_t dy = std::abs(y - y0), dx = std::abs(x - x0);
+            if (k < channels && dy <= 1 && dx <= 1) {
+              ASSERT_FALSE(std::isfinite(after.dst[i])) << c.algorithm << " " << place(p, i);
+            } else if (k >= channels || dy > down || dx > across) {
+              ASSERT_TRUE(same_bits(before.dst[i], after.dst[i])) << c.algorithm << " " << place(p, i);
+            }
+          }
         }
       }
-    }
   }
 }
 

@@ -97,7 +97,6 @@ std::vector<measurement> measure(const job& j, const bench_options& options, con
     m.kernel = plan.kernel;
     m.algorithm = plan.algorithm;
     m.layout = layout_text(plan.problem);
-    m.type = "f32";
     m.threads = plan.threads;
     m.chosen = i < untuned && list[i].verdict == QUERN_CHOSEN;
     if (i >= untuned) m.tuning = options.tune[i - untuned], m.tuning_ms = tuned[i - untuned].elapsed_ns * 1e-6;

@@ -123,6 +123,7 @@ int run_explain(const explain_options& options) {
   const layer l = read_layer(options.words);
   wishes w(options.wishes);
   const std::unique_ptr<gpu> there = gpu_of(options.device);
+  if (there) w.wish.cpu = nullptr;
   std::optional<tuning_file> file;
   if (!options.file.empty()) {
     if (!std::ifstream(options.file)) throw stop{bad_input, "--file: " + options.file + ": " + std::strerror(errno)};

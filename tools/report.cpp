@@ -90,7 +90,6 @@ std::string json_text(const std::vector<measurement>& rows, const quern_cpu& cpu
     row["kernel"] = m.kernel;
     row["algorithm"] = m.algorithm;
     row["layout"] = m.layout;
-    row["type"] = m.type;
     row["threads"] = m.threads;
     row["chosen"] = m.chosen;
     row["tuning"] = m.tuning;
@@ -112,11 +111,10 @@ std::string json_text(const std::vector<measurement>& rows, const quern_cpu& cpu
 
 std::string csv_text(const std::vector<measurement>& rows) {
   std::string out =
-      "layer,problem,kernel,algorithm,layout,type,threads,chosen,tuning,tuning_ms,ms_median,ms_min,samples,over_best,"
+      "layer,problem,kernel,algorithm,layout,threads,chosen,tuning,tuning_ms,ms_median,ms_min,samples,over_best,"
       "gflops,percent_of_peak,percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes\n";
   for (const measurement& m : rows) {
-    out +=
-        quoted(m.layer) + "," + quoted(m.problem) + "," + m.kernel + "," + m.algorithm + "," + m.layout + "," + m.type;
+    out += quoted(m.layer) + "," + quoted(m.problem) + "," + m.kernel + "," + m.algorithm + "," + m.layout;
     out += text(",%u,%s,%s,%.6g,%.6g,%.6g,%d,%.4f,%.6g,%.4g,%.4g,%.3g,%llu,%llu\n", m.threads,
                 m.chosen ? "true" : "false", m.tuning.c_str(), m.tuning_ms, m.ms_median, m.ms_min, m.samples,
                 m.over_best, m.gflops, m.percent_of_peak, m.percent_of_copy, m.rel_l2_error,

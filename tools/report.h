@@ -11,7 +11,7 @@
 namespace tools {
 
 struct measurement {
-  std::string layer, problem, kernel, algorithm, layout, type;
+  std::string layer, problem, kernel, algorithm, layout;
   uint32_t threads;  // that the plan uses
   bool chosen;
   std::string tuning;  // the level that chose it, else empty

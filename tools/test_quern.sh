@@ -111,7 +111,7 @@ out_has '^net:depthwise '
 out_has '^net:pointwise '
 out_has '^net:up '
 out_has '^4 layers, '
-for field in layer problem kernel algorithm layout type threads chosen tuning tuning_ms ms_median ms_min samples over_best gflops percent_of_peak \
+for field in layer problem kernel algorithm layout threads chosen tuning tuning_ms ms_median ms_min samples over_best gflops percent_of_peak \
   percent_of_copy rel_l2_error workspace_bytes packed_bytes; do
   [ "$(grep -c "^   \"$field\": " rows.json)" = 4 ] || complain "rows.json must have $field four times"
 done
@@ -121,7 +121,7 @@ for field in date cpu caches version rows; do
 done
 grep -q '"problem": "conv f32 nhwc .* act=silu"' rows.json || complain 'a line keeps its own layout and epilogue'
 grep -q '"problem": "conv f32 nchw .* bias act=relu"' rows.json || complain 'other lines get --epilogue'
-head -n 1 rows.csv | grep -q '^layer,problem,kernel,algorithm,layout,type,threads,chosen,tuning,tuning_ms,ms_median,ms_min,samples,over_best,gflops,percent_of_peak,percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes$' ||
+head -n 1 rows.csv | grep -q '^layer,problem,kernel,algorithm,layout,threads,chosen,tuning,tuning_ms,ms_median,ms_min,samples,over_best,gflops,percent_of_peak,percent_of_copy,rel_l2_error,workspace_bytes,packed_bytes$' ||
   complain 'rows.csv lacks its header'
 [ "$(wc -l <rows.csv)" = 5 ] || complain 'rows.csv must have five lines'
 grep -q '^"net:stem, ' rows.csv || complain 'rows.csv must quote a comma'

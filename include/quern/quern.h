@@ -17,10 +17,12 @@
  * Letters: n batch, c input channels, k output channels, d h w image, t r s filter, p q output,
  * g groups.  Sizes and strides count elements, memory counts bytes.
  *
- * Structs that begin with `size` grow at their end.  Set `size` to sizeof the struct; a library that
- * knows fewer fields accepts a longer struct whose unknown tail is zero, and a library that knows more
- * takes the missing fields as zero.  A zero field is a documented default or an error.  Fields called
- * `reserved` must be zero. */
+ * From one compatible version to the next (QUERN_VERSION) structs that begin with `size` may grow at their end, but
+ * for quern_problem and quern_plan.  Set `size` to sizeof the struct; a library that knows fewer fields accepts a
+ * longer struct whose unknown tail is zero, and a library that knows more takes the missing fields as zero.  All
+ * others keep their size: quern_problem, which is returned by value and part of a plan, quern_plan and quern_error,
+ * which are written whole, and the parts of a problem.  A zero field is a documented default or an error.  Fields
+ * called `reserved` must be zero; where structs cannot grow, new fields take their place. */
 #ifndef QUERN_H
 #define QUERN_H
 
@@ -71,8 +73,10 @@ typedef struct quern_error {
   quern_status status;
   int32_t      reserved;
   char         field[64]; /* the offending field, e.g. "weights.size[1]"; empty when there is none   */
-  int64_t      value;     /* its value                                                               */
-  int64_t      limit;     /* what it must be, or must not pass; `text` says which                    */
+  int64_t      value;     /* its value, 0 where that is no integer; of a pointer 0 for NULL, and what it is
+                             beyond its alignment; or what the status or the call says              */
+  int64_t      limit;     /* what it must be, one value of several, or must not pass: `text` says which; of a
+                             pointer the bytes it must have, or its alignment                       */
   char         text[432]; /* one sentence with all of that                                           */
 } quern_error;
 
@@ -226,9 +230,12 @@ typedef struct quern_epilogue {
  *
  * F32_FAST, and F32_LOOSE but for what splits (quern_problem), are Winograd's: outputs that share a tile share
  * products, in which inputs and weights are added first.  So an infinite or NaN input makes every output that
- * reads it infinite or NaN, and may make NaN of any other within the filter's length and the tile's (m of F(m, r),
- * the first digit of conv_winograd_f<m><r>); an infinite or NaN weight does so to its whole output channel; and
- * what is within a factor of about 1000 of the largest float may overflow.  Who cannot accept that asks for F32. */
+ * reads it infinite or NaN, and may make NaN of others up to m outputs, times the dilation, from where those are, or
+ * would be.  That is along each axis of the filter in conv_winograd_f<m><r> and conv_split3_winograd_f<m><r>, whose
+ * first digit is the m of F(m, r); m is 4 and along w alone in conv_winograd_line, 4 and along h alone in
+ * conv_grouped_winograd and conv_grouped_planes_winograd.  An infinite or NaN weight does so to outputs that it meets,
+ * and may to all of its output channel; and what is within a factor of about 1000 of the largest float may overflow.
+ * Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
   QUERN_ACCURACY_DEFAULT = 0,    /* EXACT for s8, F16 for e4m3, F32 for f64, else F32_FAST          */
@@ -394,10 +401,10 @@ typedef struct quern_cpu {
 } quern_cpu;
 
 /* This CPU, capped by the environment variable QUERN_ISA (x86: "ref", "avx2", "avx512", "amx", ARM: "ref", "neon":
- * the highest allowed).  The first call here that asks what this CPU can do asks Linux for permission to use AMX, which
- * the process then has for good (arch_prctl, ARCH_REQ_XCOMP_PERM): contexts of signals may be 8 KiB larger.  With
- * QUERN_ISA below "amx" it does not.  A thread's tiles are in use inside of quern_run alone, and released before it
- * returns.
+ * the highest allowed).  The first call here that asks what this CPU can do while QUERN_ISA allows AMX, or that runs a
+ * kernel of it, asks Linux for permission to use it, which the process then has for good (arch_prctl,
+ * ARCH_REQ_XCOMP_PERM): contexts of signals may be 8 KiB larger.  A thread's tiles are in use inside of quern_run
+ * alone, and released before it returns.
  * Its size must be set. */
 QUERN_API quern_status quern_cpu_get(quern_cpu*, quern_error*) QUERN_NOEXCEPT;
 
@@ -476,7 +483,7 @@ typedef struct quern_wish {
                                  instruction sets (avx512), "packs" (has weights packed), "pads"
                                  (multiplies the zeros of padding), "splits" (multiplies parts of
                                  each f32)                                                          */
-  const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand                         */
+  const quern_cpu* cpu;       /* choose for this CPU; NULL: the one at hand.  Not with a device or `gpu` */
   size_t           workspace_limit; /* bytes; 0: no limit; anything below 64: none at all           */
   int32_t          repeat;    /* QUERN_REPEAT_* at least                                            */
   int32_t          verbose;   /* 0: the environment variable QUERN_VERBOSE decides; -1: silent; 1: the
@@ -670,9 +677,11 @@ QUERN_API quern_status quern_compute(const quern_problem*, const quern_args*, co
 
 /* C = alpha * A B + beta * C for A (m x k), B (k x n), C (m x n) with row and column strides rs* and cs*
  * in elements, as BLIS has them: (ld, 1) is row-major, (1, ld) column-major or transposed.  beta = 0
- * does not read C.  Accuracy F32; the same bits on any number of threads.  Takes its memory from
- * exec->workspace when that is at least quern_sgemm_workspace() bytes, else allocates.  To multiply by
- * the same B again, plan a QUERN_GEMM and pack B. */
+ * does not read C.  Accuracy F32, by nothing that "splits" (quern_problem): who calls BLAS expects of infinities what
+ * f32 makes of them.  The same bits on any number of threads.  Takes its memory from exec->workspace when that is at
+ * least quern_sgemm_workspace() bytes, else allocates.  QUERN_INVALID for sizes beyond 2^31, strides that overlap or
+ * pass 2^53 elements, and NaN in alpha or beta; QUERN_BUFFER for what is missing, overlaps, or is not aligned,
+ * exec->workspace included.  To multiply by the same B again, plan a QUERN_GEMM and pack B. */
 QUERN_API quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t rsa,
                                    int64_t csa, const float* b, int64_t rsb, int64_t csb, float beta, float* c,
                                    int64_t rsc, int64_t csc, const quern_exec*, quern_error*) QUERN_NOEXCEPT;

@@ -43,13 +43,13 @@ refusal refuse(const full_problem& p, const kernel& row) {
                                  : refusal{QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NC16HW16};
   // Inputs of a vector of outputs are found by counting vectors.
   if (g.k > 1 && g.src_block > row.vector) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
-  if (g.filter[0] > most_planes) return {QUERN_REASON_SHAPE, "window.filter[0]", g.filter[0], most_planes};
+  if (g.filter[0] > most_planes) return g.refuse(window_filter, 0, g.filter[0], most_planes);
   if (row.taps) {
     if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
-    if (g.filter[2] != row.taps) return {QUERN_REASON_SHAPE, "window.filter[2]", g.filter[2], row.taps};
+    if (g.filter[2] != row.taps) return g.refuse(window_filter, 2, g.filter[2], row.taps);
     if (g.transposed && g.stride[2] != 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
     const int64_t step = g.stride[2] / std::gcd(g.stride[2], g.dilation[2]);
-    if (step != row.step) return {QUERN_REASON_SHAPE, "window.stride[2]", g.stride[2], row.step * g.stride[2] / step};
+    if (step != row.step) return g.refuse(window_stride, 2, g.stride[2], row.step * g.stride[2] / step);
   }
   return g.refuse_phases();
 }

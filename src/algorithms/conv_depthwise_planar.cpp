@@ -26,19 +26,17 @@ refusal refuse(const full_problem& p, const kernel& row) {
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, p.src.layout};
   if (g.in[2] > 1 && g.src[4] != g.src_block) return {QUERN_REASON_LAYOUT, "src.stride[4]", g.src[4], g.src_block};
   if (g.k > 1 && g.src_block > 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
-  if (g.filter[0] > most_planes) return {QUERN_REASON_SHAPE, "window.filter[0]", g.filter[0], most_planes};
+  if (g.filter[0] > most_planes) return g.refuse(window_filter, 0, g.filter[0], most_planes);
   if (row.taps) {
-    static constexpr const char* filter[] = {"window.filter[0]", "window.filter[1]", "window.filter[2]"};
-    static constexpr const char* stride[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
     for (int i = 0; i < 3; ++i) {
       const int64_t taps = i ? row.taps : 1;
-      if (g.filter[i] != taps) return {QUERN_REASON_SHAPE, filter[i], g.filter[i], taps};
+      if (g.filter[i] != taps) return g.refuse(window_filter, i, g.filter[i], taps);
     }
-    if (row.step != 1 && g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
+    if (row.step != 1 && g.dilation[2] != 1) return g.refuse(window_dilation, 2, g.dilation[2], 1);
     for (int i = 1; i < 3; ++i) {
       // Along y a dilation may take some of the stride, or all.
       const int64_t step = i == 1 ? g.stride[i] / std::gcd(g.stride[i], g.dilation[i]) : g.stride[i];
-      if (step != row.step) return {QUERN_REASON_SHAPE, stride[i], g.stride[i], row.step * g.stride[i] / step};
+      if (step != row.step) return g.refuse(window_stride, i, g.stride[i], row.step * g.stride[i] / step);
       if (g.transposed && g.stride[i] != 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
     }
   }

@@ -76,10 +76,10 @@ refusal refuse(const full_problem& p, const kernel& row) {
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NHWC};
   if (row.taps) {
     if (g.transposed) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
-    if (g.filter[2] != row.taps) return {QUERN_REASON_SHAPE, "window.filter[2]", g.filter[2], row.taps};
+    if (g.filter[2] != row.taps) return g.refuse(window_filter, 2, g.filter[2], row.taps);
     // A stride is some of the kernel's steps among the pixels that a filter sees.
     if (g.out[2] > 1 && (g.stride[2] % row.step != 0 || g.dilation[2] % (g.stride[2] / row.step) != 0))
-      return {QUERN_REASON_SHAPE, "window.stride[2]", g.stride[2], row.step};
+      return g.refuse(window_stride, 2, g.stride[2], row.step);
   }
   return g.refuse_phases();
 }

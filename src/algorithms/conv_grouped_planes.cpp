@@ -33,12 +33,12 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (p.epilogue.residual && block_of(p.residual.layout) != 1)
     return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
   const geometry& g = geometry_of(p);
-  if (g.out[2] > 1 && g.stride[2] != row.step) return {QUERN_REASON_SHAPE, "window.stride[2]", g.stride[2], row.step};
+  if (g.out[2] > 1 && g.stride[2] != row.step) return g.refuse(window_stride, 2, g.stride[2], row.step);
   if (g.in[2] > 1 && g.src[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", g.src[4], 1};
   if (g.out[2] > 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
   if (p.epilogue.residual && g.out[2] > 1 && g.residual[4] != 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.residual[4], 1};
-  if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "dst.size[4]", g.out[2], most_pixels};
+  if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of dst", g.out[2], most_pixels};
   return {};
 }
 

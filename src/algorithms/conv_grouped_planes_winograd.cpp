@@ -35,8 +35,8 @@ refusal refuse(const full_problem& p, const kernel&) {
   if (g.out[2] > 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
   if (p.epilogue.residual && g.out[2] > 1 && g.residual[4] != 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.residual[4], 1};
-  if (g.in[2] > most_pixels) return {QUERN_REASON_SHAPE, "src.size[4]", g.in[2], most_pixels};
-  if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "dst.size[4]", g.out[2], most_pixels};
+  if (g.in[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of src", g.in[2], most_pixels};
+  if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of dst", g.out[2], most_pixels};
   return {};
 }
 

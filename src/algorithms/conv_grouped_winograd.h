@@ -16,15 +16,13 @@ constexpr int64_t taps = 3, lines = 4, points = lines + taps - 1;
 
 inline refusal refuse_window(const full_problem& p) {
   const geometry& w = geometry_of(p);
-  if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
-  if (w.filter[1] != taps) return {QUERN_REASON_SHAPE, "window.filter[1]", w.filter[1], taps};
-  if (w.filter[2] != taps) return {QUERN_REASON_SHAPE, "window.filter[2]", w.filter[2], taps};
-  static constexpr const char* stride[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
+  if (w.filter[0] != 1) return w.refuse(window_filter, 0, w.filter[0], 1);
+  if (w.filter[1] != taps) return w.refuse(window_filter, 1, w.filter[1], taps);
+  if (w.filter[2] != taps) return w.refuse(window_filter, 2, w.filter[2], taps);
   for (int i = 0; i < 3; ++i)
-    if (w.stride[i] != 1 && (w.out[i] > 1 || p.op != QUERN_CONV))
-      return {QUERN_REASON_SHAPE, stride[i], w.stride[i], 1};
-  if (w.dilation[1] != 1) return {QUERN_REASON_SHAPE, "window.dilation[1]", w.dilation[1], 1};
-  if (w.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", w.dilation[2], 1};
+    if (w.stride[i] != 1 && (w.out[i] > 1 || p.op != QUERN_CONV)) return w.refuse(window_stride, i, w.stride[i], 1);
+  if (w.dilation[1] != 1) return w.refuse(window_dilation, 1, w.dilation[1], 1);
+  if (w.dilation[2] != 1) return w.refuse(window_dilation, 2, w.dilation[2], 1);
   return {};
 }
 

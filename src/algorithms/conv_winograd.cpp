@@ -23,32 +23,31 @@ namespace quern::winograd_driver {
 
 refusal refuse(const form& f, const full_problem& p, const kernel&) {
   const geometry& w = geometry_of(p);
-  if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
+  if (w.filter[0] != 1) return w.refuse(window_filter, 0, w.filter[0], 1);
   const int64_t high = w.filter[1], wide = w.filter[2];
   const bool transposed = p.op == QUERN_CONV_TRANSPOSED, square = high > 1 && wide > 1;
   // Of an axis with more than one tap.
-  const auto refuse_axis = [&](int i, const char* filter, const char* stride, const char* dilation) -> refusal {
+  const auto refuse_axis = [&](int i) -> refusal {
     const int64_t most = transposed || f.parts > 1 ? 1 : 2, s = w.stride[i];
-    if (s > most) return {QUERN_REASON_SHAPE, stride, s, most};
-    if (up(w.filter[i], s * f.parts) != f.r) return {QUERN_REASON_SHAPE, filter, w.filter[i], s * f.parts * f.r};
-    if (s > 1 && w.dilation[i] > 1) return {QUERN_REASON_SHAPE, dilation, w.dilation[i], 1};
+    if (s > most) return w.refuse(window_stride, i, s, most);
+    if (up(w.filter[i], s * f.parts) != f.r) return w.refuse(window_filter, i, w.filter[i], s * f.parts * f.r);
+    if (s > 1 && w.dilation[i] > 1) return w.refuse(window_dilation, i, w.dilation[i], 1);
     return {};
   };
   refusal why = {};
-  if (wide > 1 || high <= 1) why = refuse_axis(2, "window.filter[2]", "window.stride[2]", "window.dilation[2]");
-  if (!why && high > 1) why = refuse_axis(1, "window.filter[1]", "window.stride[1]", "window.dilation[1]");
+  if (wide > 1 || high <= 1) why = refuse_axis(2);
+  if (!why && high > 1) why = refuse_axis(1);
   if (why) return why;
-  if (square && !f.most_square) return {QUERN_REASON_SHAPE, "window.filter[1]", high, 1};
-  if (square && w.stride[1] != w.stride[2]) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], w.stride[1]};
+  if (square && !f.most_square) return w.refuse(window_filter, 1, high, 1);
+  if (square && w.stride[1] != w.stride[2]) return w.refuse(window_stride, 2, w.stride[2], w.stride[1]);
   const int64_t c = p.src.size[1] / p.groups, least = square ? f.least_square : f.least_line;
   const int64_t most = square ? f.most_square / (w.stride[1] * w.stride[2]) : INT64_MAX;
   if (c < least || c > most) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, c < least ? least : most};
   // Transformed weights beyond any memory: what follows may count them.
   const int64_t each = 4 * most_points * most_points * (w.k + 128), room = INT64_C(1) << 50;
   if (c > room / each) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, room / each};
-  static constexpr const char* strides[] = {"window.stride[0]", "window.stride[1]", "window.stride[2]"};
   for (int i = 0; i < 3 && transposed; ++i)
-    if (w.stride[i] != 1) return {QUERN_REASON_SHAPE, strides[i], w.stride[i], 1};
+    if (w.stride[i] != 1) return w.refuse(window_stride, i, w.stride[i], 1);
   return {};
 }
 

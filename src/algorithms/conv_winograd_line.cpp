@@ -77,13 +77,12 @@ bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, cons
 refusal refuse(const full_problem& p, const kernel& row) {
   const geometry& w = geometry_of(p);
   if (p.groups != 1) return {QUERN_REASON_SHAPE, "groups", p.groups, 1};
-  if (w.filter[0] != 1) return {QUERN_REASON_SHAPE, "window.filter[0]", w.filter[0], 1};
-  if (w.stride[2] > 2) return {QUERN_REASON_SHAPE, "window.stride[2]", w.stride[2], 2};
-  if (up(w.filter[2], w.stride[2]) != row.taps)
-    return {QUERN_REASON_SHAPE, "window.filter[2]", w.filter[2], w.stride[2] * row.taps};
-  if (w.filter[1] > 16) return {QUERN_REASON_SHAPE, "window.filter[1]", w.filter[1], 16};
-  if (w.dilation[1] != 1) return {QUERN_REASON_SHAPE, "window.dilation[1]", w.dilation[1], 1};
-  if (w.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", w.dilation[2], 1};
+  if (w.filter[0] != 1) return w.refuse(window_filter, 0, w.filter[0], 1);
+  if (w.stride[2] > 2) return w.refuse(window_stride, 2, w.stride[2], 2);
+  if (up(w.filter[2], w.stride[2]) != row.taps) return w.refuse(window_filter, 2, w.filter[2], w.stride[2] * row.taps);
+  if (w.filter[1] > 16) return w.refuse(window_filter, 1, w.filter[1], 16);
+  if (w.dilation[1] != 1) return w.refuse(window_dilation, 1, w.dilation[1], 1);
+  if (w.dilation[2] != 1) return w.refuse(window_dilation, 2, w.dilation[2], 1);
   // Eight points and fewer sums: more than four times the error of a chain of multiply-adds.
   const int64_t c = p.src.size[1], least = row.taps == 5 ? up(4, std::max<int64_t>(1, w.filter[1])) : 0;
   if (c < least) return {QUERN_REASON_SHAPE, "src.size[1]", c, least};

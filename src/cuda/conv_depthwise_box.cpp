@@ -39,7 +39,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
   if (const refusal r = refuse_few(p, row)) return r;
   for (int i = 1; i < 3; ++i)
-    if (g.dilation[i] != 1) return {QUERN_REASON_SHAPE, "window.dilation", g.dilation[i], 1};
+    if (g.dilation[i] != 1) return g.refuse(window_dilation, i, g.dilation[i], 1);
   if (p.epilogue.residual) return {QUERN_REASON_EPILOGUE, "epilogue.residual", p.epilogue.residual, 0};
   if (!only_clamps(epilogue_f32{.activation = p.epilogue.activation}))
     return {QUERN_REASON_EPILOGUE, "epilogue.activation", p.epilogue.activation, QUERN_RELU};

@@ -9,12 +9,12 @@ namespace quern {
 namespace {
 
 // Whether the row has room for a line, and the filter reaches over as much from each pixel of it.
-refusal refuse_line(const axis& x, const kernel& row) {
+refusal refuse_line(const geometry& g, const axis& x, const kernel& row) {
   const int64_t most = row.nr, pixels = std::max(x.out_count, x.in_size), last = most - x.in_begin;
-  if (x.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", x.tap_step, 1};
-  if (pixels > most) return {QUERN_REASON_SHAPE, "src.size[4] or dst.size[4]", pixels, most};
-  if (-x.in_begin < most - 1) return {QUERN_REASON_SHAPE, "window.pad_begin[2]", -x.in_begin, most - 1};
-  if (x.taps < last) return {QUERN_REASON_SHAPE, "window.filter[2]", x.taps, last};
+  if (x.tap_step != 1) return g.refuse(window_dilation, 2, x.tap_step, 1);
+  if (pixels > most) return {QUERN_REASON_SHAPE, "pixels of a line of src or dst", pixels, most};
+  if (-x.in_begin < most - 1) return g.refuse(window_pad_begin, 2, -x.in_begin, most - 1);
+  if (x.taps < last) return g.refuse(window_filter, 2, x.taps, last);
   return {};
 }
 
@@ -29,7 +29,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
   for (int64_t f = 0; f < g.phases(); ++f)
     if (const phase ph = phase_of(g, f); ph.outputs() > 0)
-      if (const refusal r = refuse_line(ph.w, row)) return r;
+      if (const refusal r = refuse_line(g, ph.w, row)) return r;
   return {};
 }
 

@@ -122,7 +122,9 @@ refusal refuse(const full_problem& p, const kernel& row) {
   const auto lies = [&](int64_t size, int64_t stride) {
     return size == 1 || (stride > 0 && stride % aligned == 0 && stride < int64_t{1} << 36);
   };
-  if (!lies(g.in[1], g.src[3])) return {QUERN_REASON_SHAPE, "src.stride[3] modulo 16 bytes", g.src[3] % aligned, 0};
+  static constexpr const char* stride[] = {"src.stride[2] modulo 16 bytes", "src.stride[3] modulo 16 bytes",
+                                           "src.stride[4] modulo 16 bytes"};
+  if (!lies(g.in[1], g.src[3])) return g.refuse(stride, 1, g.src[3] % aligned, 0);
   if (!lies(g.n, g.src[0])) return {QUERN_REASON_SHAPE, "src.stride[0] modulo 16 bytes", g.src[0] % aligned, 0};
   if (const refusal r = refuse_many(first_lines(g) * first_columns(g) * 4, "elements of an image")) return r;
   const first_box least = boxes_of(g, row, box_cut{1, 1, 1, 1});

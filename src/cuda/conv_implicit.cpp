@@ -75,9 +75,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
       return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, step_of(row)};
   }
   if (row.index == index_scheme::increments) {
-    static constexpr const char* field[] = {"window.filter[0]", "window.filter[1]", "window.filter[2]"};
     for (int i = 0; i < 3; ++i)
-      if (g.filter[i] > most_counted_taps) return {QUERN_REASON_SHAPE, field[i], g.filter[i], most_counted_taps};
+      if (g.filter[i] > most_counted_taps) return g.refuse(window_filter, i, g.filter[i], most_counted_taps);
   }
   if (row.index == index_scheme::table && g.filter_size() > implicit_taps)
     return {QUERN_REASON_SHAPE, "product of window.filter", g.filter_size(), implicit_taps};

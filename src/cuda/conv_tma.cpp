@@ -27,14 +27,18 @@ constexpr int64_t most_launches = 64;
 // reaches, and the distance of windows.
 constexpr int64_t most_beside = 127, most_reach = 255, most_step = 8;
 
-refusal refuse_axis(const axis& a, const char* const (&field)[4]) {
+refusal refuse_axis(const geometry& g, int i, const axis& a) {
+  static constexpr const char* behind[] = {"inputs before or behind the last window along d",
+                                           "inputs before or behind the last window along h",
+                                           "inputs before or behind the last window along w"};
+  static constexpr const char* reach[] = {"reach of the filter along d", "reach of the filter along h",
+                                          "reach of the filter along w"};
   const int64_t first = a.in_begin, last = first + (a.out_count - 1) * a.in_step - (a.in_size - 1);
-  if (first < -most_beside) return {QUERN_REASON_SHAPE, field[0], -first, most_beside};
-  if (first > most_beside) return {QUERN_REASON_SHAPE, field[0], first, most_beside};
-  if (last < -most_beside || last > most_beside) return {QUERN_REASON_SHAPE, field[1], last, most_beside};
-  if (a.in_step > most_step) return {QUERN_REASON_SHAPE, field[2], a.in_step, most_step};
-  if ((a.taps - 1) * a.tap_step > most_reach)
-    return {QUERN_REASON_SHAPE, field[3], (a.taps - 1) * a.tap_step, most_reach};
+  if (first < -most_beside) return g.refuse(window_pad_begin, i, -first, most_beside);
+  if (first > most_beside) return g.refuse(window_pad_begin, i, first, most_beside);
+  if (last < -most_beside || last > most_beside) return g.refuse(behind, i, last, most_beside);
+  if (a.in_step > most_step) return g.refuse(window_stride, i, a.in_step, most_step);
+  if ((a.taps - 1) * a.tap_step > most_reach) return g.refuse(reach, i, (a.taps - 1) * a.tap_step, most_reach);
   return {};
 }
 
@@ -99,10 +103,6 @@ view view_of(const geometry& image, quern_type type) {
 }
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  static constexpr const char* h[] = {"window.pad_begin[1]", "inputs before or behind the last window along h",
-                                      "window.stride[1]", "reach of the filter along h"};
-  static constexpr const char* w[] = {"window.pad_begin[2]", "inputs before or behind the last window along w",
-                                      "window.stride[2]", "reach of the filter along w"};
   if (const refusal r = refuse_short_sums(p)) return r;
   const view v = view_of(geometry_of(p), row.type);
   const geometry& g = v.g;
@@ -129,9 +129,9 @@ refusal refuse(const full_problem& p, const kernel& row) {
     const phase ph = phase_of(g, f);
     // Of phases without outputs too: their weights are packed.
     if (row.taps && ph.taps() > 0) {
-      if (ph.w.taps != row.taps) return {QUERN_REASON_SHAPE, "window.filter[2]", ph.w.taps, row.taps};
-      if (ph.w.tap_step != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", ph.w.tap_step, 1};
-      if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
+      if (ph.w.taps != row.taps) return g.refuse(window_filter, 2, ph.w.taps, row.taps);
+      if (ph.w.tap_step != 1) return g.refuse(window_dilation, 2, ph.w.tap_step, 1);
+      if (ph.w.in_step != 1) return g.refuse(window_stride, 2, ph.w.in_step, 1);
     }
     if (row.lines && ph.taps() > row.lines) return {QUERN_REASON_SHAPE, "taps", ph.taps(), row.lines};
     if (ph.outputs() == 0 || ph.taps() == 0) {
@@ -141,15 +141,15 @@ refusal refuse(const full_problem& p, const kernel& row) {
     if (g.in[0] != 1 || ph.d.out_count != 1 || ph.d.taps != 1 || ph.d.in_begin != 0)
       return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
     if (row.lines) {
-      if (ph.h.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[1]", ph.h.in_step, 1};
-      if (ph.w.in_step != 1) return {QUERN_REASON_SHAPE, "window.stride[2]", ph.w.in_step, 1};
+      if (ph.h.in_step != 1) return g.refuse(window_stride, 1, ph.h.in_step, 1);
+      if (ph.w.in_step != 1) return g.refuse(window_stride, 2, ph.w.in_step, 1);
       const int64_t reach = std::max((ph.h.taps - 1) * ph.h.tap_step, (ph.w.taps - 1) * ph.w.tap_step);
       if (cut_of(ph, row, 1, 1).rows == 0)
         return {QUERN_REASON_SHAPE, "reach of the filter", reach, halo_room(row.mr) - row.mr};
       continue;
     }
-    if (const refusal r = refuse_axis(ph.h, h)) return r;
-    if (const refusal r = refuse_axis(line_of(ph, row), w)) return r;
+    if (const refusal r = refuse_axis(g, 1, ph.h)) return r;
+    if (const refusal r = refuse_axis(g, 2, line_of(ph, row))) return r;
   }
   const double pixels = double(g.n) * double(g.out[0]) * double(g.out[1]) * double(g.out[2] + row.taps);
   const double blocks = double(g.taps()) * (double(g.c) / chunk + 1);

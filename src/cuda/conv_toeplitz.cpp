@@ -35,11 +35,11 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (g.phases() != 1) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), 1};
   if (const refusal r = refuse_few(p, row)) return r;
   for (int i = 1; i < 3; ++i)
-    if (g.dilation[i] != 1) return {QUERN_REASON_SHAPE, "window.dilation", g.dilation[i], 1};
+    if (g.dilation[i] != 1) return g.refuse(window_dilation, i, g.dilation[i], 1);
   if (const int64_t most = std::max(g.in[1], g.out[1]); most > row.mr)
-    return {QUERN_REASON_SHAPE, "src.size[3] or dst.size[3]", most, row.mr};
+    return {QUERN_REASON_SHAPE, "lines of src or dst", most, row.mr};
   if (const int64_t most = std::max(g.in[2], g.out[2]); most > row.nr)
-    return {QUERN_REASON_SHAPE, "src.size[4] or dst.size[4]", most, row.nr};
+    return {QUERN_REASON_SHAPE, "pixels of a line of src or dst", most, row.nr};
   // Pixels of 16 bytes lie channels last.
   constexpr int64_t whole = 8;
   if (g.groups % whole != 0) return {QUERN_REASON_SHAPE, "src.size[1] modulo 16 bytes", g.groups % whole, 0};

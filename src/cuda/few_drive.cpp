@@ -19,17 +19,17 @@ double reach(const geometry& g, const int64_t* stride, const int64_t* size) {
   return sum;
 }
 
-refusal refuse_axis(const axis& a, const kernel& row, const char* const (&field)[2]) {
-  if (row.taps && a.taps != row.taps) return {QUERN_REASON_SHAPE, field[0], a.taps, row.taps};
-  if (row.step && step_of(a) != row.step) return {QUERN_REASON_SHAPE, field[1], step_of(a), row.step};
+refusal refuse_axis(const geometry& g, int i, const axis& a, const kernel& row) {
+  static constexpr const char* stride[] = {"window.stride[0] over dilation", "window.stride[1] over dilation",
+                                           "window.stride[2] over dilation"};
+  if (row.taps && a.taps != row.taps) return g.refuse(window_filter, i, a.taps, row.taps);
+  if (row.step && step_of(a) != row.step) return g.refuse(stride, i, step_of(a), row.step);
   return {};
 }
 
 }  // namespace
 
 refusal refuse_few(const full_problem& p, const kernel& row) {
-  static constexpr const char* h[] = {"window.filter[1]", "window.stride[1] over dilation"};
-  static constexpr const char* w[] = {"window.filter[2]", "window.stride[2] over dilation"};
   const geometry& g = geometry_of(p);
   if (g.src_block != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, 0};
   if (g.dst_block != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, 0};
@@ -44,8 +44,8 @@ refusal refuse_few(const full_problem& p, const kernel& row) {
   for (int64_t f = 0; f < g.phases(); ++f) {
     const phase ph = phase_of(g, f);
     if (ph.outputs() == 0) continue;
-    if (const refusal r = refuse_axis(ph.h, row, h)) return r;
-    if (const refusal r = refuse_axis(ph.w, row, w)) return r;
+    if (const refusal r = refuse_axis(g, 1, ph.h, row)) return r;
+    if (const refusal r = refuse_axis(g, 2, ph.w, row)) return r;
     for (const axis* a : {&ph.h, &ph.w})
       beside = std::max(beside, double(row.nr) * double(step_of(*a)) * double(std::max<int64_t>(a->tap_step, 1)));
   }

@@ -27,7 +27,7 @@ inline refusal refuse_first(const full_problem& p, const kernel& row, double wid
   if (extent(p.src) == 0 || extent(p.dst) == 0) return {QUERN_REASON_SHAPE, "elements of src or dst", 0, 1};
   if (g.in[0] != 1 || g.out[0] != 1 || g.filter[0] != 1 || g.pad[0] != 0)
     return {QUERN_REASON_SHAPE, "src.size[2] or window along d", std::max(g.in[0], g.filter[0]), 1};
-  if (g.filter[2] > 1 && g.dilation[2] != 1) return {QUERN_REASON_SHAPE, "window.dilation[2]", g.dilation[2], 1};
+  if (g.filter[2] > 1 && g.dilation[2] != 1) return g.refuse(window_dilation, 2, g.dilation[2], 1);
   return refuse_many(
       std::max({double(g.n) * (double(g.out[1]) + 64) * (double(g.out[2]) + widest) * (double(g.k) / row.nr + 1),
                 (first_lines(g) + 64 * double(g.stride[1])) * 64,
