@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "exec.h"
 #include "problem.h"
@@ -186,8 +185,8 @@ quern_status quern_sgemm(int64_t m, int64_t n, int64_t k, float alpha, const flo
   quern_exec e;
   if (const quern_status s = take_exec(exec, e, error)) return s;
   if (m == 0 || n == 0) return QUERN_OK;
-  for (const auto& [name, value] : {std::pair{"alpha", alpha}, std::pair{"beta", beta}})
-    if (value != value) return fail(error, QUERN_INVALID, name, 0, 0, "%s is NaN, must be a number", name);
+  if (const char* const nan = alpha != alpha ? "alpha" : beta != beta ? "beta" : nullptr)
+    return fail(error, QUERN_INVALID, nan, 0, 0, "%s is NaN, must be a number", nan);
   const matrix ma = {m, k, rsa, csa}, mb = {k, n, rsb, csb}, mc = {m, n, rsc, csc};
   if (const quern_status s = check_strides("rsa", "csa", ma, error)) return s;
   if (const quern_status s = check_strides("rsb", "csb", mb, error)) return s;

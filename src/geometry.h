@@ -132,11 +132,16 @@ struct geometry {
   int64_t weights_group;  // stride from group to group
   int64_t in[3], out[3], filter[3], stride[3], dilation[3], pad[3];
   bool transposed;
-  int named[3] = {0, 1, 2};  // which axis of the problem each is, to the caller; one merged of two is the second
+  bool d_for_h, w_for_h;  // axes that changed places since the caller named them, in this order
 
-  // An axis is not what a kernel takes; by the caller's name for it.
-  refusal refuse(const char* const (&field)[3], int i, int64_t value, int64_t limit) const {
-    return {QUERN_REASON_SHAPE, field[named[i]], value, limit};
+  // What axis i is to the caller; of two that were merged the second.
+  int named(int i) const {
+    if (w_for_h && i > 0) i = 3 - i;
+    return d_for_h && i < 2 ? 1 - i : i;
+  }
+  // An axis is not what a kernel takes; by the caller's name for it.  Out of line: drivers have many of them.
+  [[gnu::noinline]] refusal refuse(const char* const (&field)[3], int i, int64_t value, int64_t limit) const {
+    return {QUERN_REASON_SHAPE, field[named(i)], value, limit};
   }
 
   // Elements from the first channel of all to another.
@@ -167,7 +172,7 @@ struct geometry {
       for (int64_t* each : {in, out, filter, stride, dilation, pad}) each[1] = each[0];
       for (int64_t* each : {src, dst, residual, weights}) each[3] = each[2];
       filter[0] = stride[0] = dilation[0] = 1, pad[0] = 0;
-      std::swap(named[0], named[1]);
+      d_for_h = true;
     } else {
       return;
     }

@@ -485,13 +485,13 @@ quern_status check_work(const quern_problem& p, quern_error* error) {
                     max_work / work);
   for (int i = 0; i < 5; ++i)
     if (many(size[i]))
-      return refuse(error, transposed ? "src" : "dst", "size", i, size[i], "(for 2^62 multiply-adds) at most",
+      return refuse(error, transposed ? "src.size" : "dst.size", i, size[i], "(for 2^62 multiply-adds) at most",
                     max_work / work);
   // Each product of s8 is 2^14 at most.
   if (const int64_t length = sum_length(p); sums_exactly(p) && length > most_exact) {
     const int channels = p.op == QUERN_GEMM ? 4 : 1;
     const int64_t each = length / (p.src.size[channels] / p.groups);  // products of a channel
-    return refuse(error, "src", "size", channels, p.src.size[channels], "(for 131071 products of s8 in a sum) at most",
+    return refuse(error, "src.size", channels, p.src.size[channels], "(for 131071 products of s8 in a sum) at most",
                   most_exact / each * p.groups);
   }
   return QUERN_OK;

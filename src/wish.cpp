@@ -80,6 +80,12 @@ bool is_property(const char* name, size_t length) {
   return isa_of(name, length) != 0;
 }
 
+quern_status within(quern_error* error, const char* field, int32_t value, int32_t low, int32_t high) {
+  if (value >= low && value <= high) return QUERN_OK;
+  return fail(error, QUERN_INVALID, field, value, value < low ? low : high, "%s is %d, must be %d to %d", field, value,
+              low, high);
+}
+
 // Whether a word of the list is a name or property of the pair.
 bool listed(const char* list, const algorithm& a, const kernel& row) {
   return !names(list, [&](const char* n, size_t l) {
@@ -124,16 +130,10 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
                   "%s has '%.*s', no algorithm, kernel or property of this build has that name", l.field,
                   static_cast<int>(std::min<size_t>(length, 60)), stranger);
   }
-  const struct {
-    const char* field;
-    int32_t value, low, high;
-  } numbers[] = {{"wish.repeat", w.repeat, QUERN_REPEAT_RUN, QUERN_REPEAT_REF},
-                 {"wish.overlap", w.overlap, QUERN_OVERLAP_START, QUERN_OVERLAP_NONE},
-                 {"wish.verbose", w.verbose, -1, 2}};
-  for (const auto& n : numbers)
-    if (n.value < n.low || n.value > n.high)
-      return fail(error, QUERN_INVALID, n.field, n.value, n.value < n.low ? n.low : n.high,
-                  "%s is %d, must be %d to %d", n.field, n.value, n.low, n.high);
+  if (const quern_status s = within(error, "wish.repeat", w.repeat, QUERN_REPEAT_RUN, QUERN_REPEAT_REF)) return s;
+  if (const quern_status s = within(error, "wish.overlap", w.overlap, QUERN_OVERLAP_START, QUERN_OVERLAP_NONE))
+    return s;
+  if (const quern_status s = within(error, "wish.verbose", w.verbose, -1, 2)) return s;
   if (!(w.src_limit >= 0 && w.src_limit <= FLT_MAX))
     return fail(error, QUERN_INVALID, "wish.src_limit", 0, 0, "wish.src_limit is %g, must be finite and at least 0",
                 static_cast<double>(w.src_limit));
@@ -141,8 +141,7 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
     return fail(error, QUERN_INVALID, "wish.tuning", 0, static_cast<int64_t>(w.tuning_bytes),
                 "wish.tuning is NULL, must have wish.tuning_bytes = %zu bytes", w.tuning_bytes);
   if (w.cpu && (w.gpu || device))
-    return fail(error, QUERN_INVALID, "wish.cpu", 1, 0, "wish.cpu must be NULL: the choice is for %s",
-                w.gpu ? "wish.gpu" : "the device");
+    return fail(error, QUERN_INVALID, "wish.cpu", 1, 0, "wish.cpu must be NULL: the choice is for a GPU");
   if (w.gpu || device) {
     quern_gpu gpu = device ? device->gpu : quern_gpu{};
     if (const quern_status s = take(w.gpu, gpu, "wish.gpu", error)) return s;

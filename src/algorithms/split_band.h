@@ -18,7 +18,7 @@ geometry split_geometry(const Problem& p) {
   if (g.filter[1] != 1 || g.filter[2] == 1) return g;
   for (int64_t* of : {g.in, g.out, g.filter, g.stride, g.dilation, g.pad}) std::swap(of[1], of[2]);
   for (int64_t* stride : {g.src, g.dst, g.residual, g.weights}) std::swap(stride[3], stride[4]);
-  std::swap(g.named[1], g.named[2]);
+  g.w_for_h = true;
   return g;
 }
 
