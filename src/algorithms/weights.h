@@ -33,12 +33,12 @@ struct weight_panels {
 
 struct weight_rows {
   const geometry& g;
+  bool one_phase = g.phases() == 1;
+  bool long_rows = g.taps_of_largest_phase() * g.c >= 256;
 
   // Rows a multiple of 1 KiB apart would share a few sets of L1: they get a line in between, of several phases all that
   // may have such rows.
-  int64_t room(int64_t k) const {
-    return (g.phases() == 1 ? k > 0 && k % 256 == 0 : g.taps_of_largest_phase() * g.c >= 256) ? 16 : 0;
-  }
+  int64_t room(int64_t k) const { return (one_phase ? k > 0 && k % 256 == 0 : long_rows) ? 16 : 0; }
   int64_t stride(int64_t taps) const { return taps > 0 ? taps * g.c + room(taps * g.c) : 0; }
   // Elements of a group before this phase.
   int64_t before(int64_t index) const {
