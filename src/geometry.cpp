@@ -8,10 +8,10 @@
 namespace quern {
 
 int64_t geometry::taps_before(int i, int64_t phase, int64_t count) const {
-  if (!transposed) return phase == 0 ? 0 : count;
+  if (phase == 0) return 0;
   const int64_t period = stride[i];
-  return count_residues(count, period, dilation[i] % period, (period - pad[i] % period) % period,
-                        std::min(phase, period));
+  if (!transposed || phase >= period) return count;
+  return count_residues(count, period, dilation[i] % period, (period - pad[i] % period) % period, phase);
 }
 
 int64_t geometry::taps() const {
