@@ -85,14 +85,16 @@ inline int64_t inverse(int64_t a, int64_t m) {
   return (x % m + m) % m;
 }
 
-// Phase rho of an axis: outputs o with (o + pad) mod stride == rho.  They take the taps t whose t * dilation
-// has that residue too: t0, t0 + T, ... with T = stride / gcd(stride, dilation), or none.
+// The outputs of an axis that are a multiple of the stride behind the first one, with (o + pad) mod stride == rho.
+// They take the taps t whose t * dilation has that residue too: t0, t0 + T, ... with T = stride / gcd(stride,
+// dilation), or none.
 inline axis transposed_axis(int64_t in, int64_t out, int64_t filter, int64_t stride, int64_t dilation, int64_t pad,
-                            int64_t rho) {
+                            int64_t first) {
   // A convolution with the filter the other way round, found without a division.
   if (stride == 1) return {0, 1, out, pad - (filter - 1) * dilation, 1, in, filter, dilation, filter - 1, -1};
   axis a = {};
-  a.out_begin = ((rho - pad) % stride + stride) % stride;
+  const int64_t rho = (first + pad) % stride;
+  a.out_begin = first;
   a.out_count = a.out_begin < out ? up(out - a.out_begin, stride) : 0;
   a.out_step = a.out_count > 1 ? stride : 1;
   a.in_step = 1;
@@ -205,7 +207,7 @@ struct geometry {
   axis axis_of(int i, int64_t phase) const {
     if (!transposed) return forward_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i]);
     // Phases by where they begin in dst, so that those without outputs need not be counted.
-    return transposed_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i], (phase + pad[i]) % stride[i]);
+    return transposed_axis(in[i], out[i], filter[i], stride[i], dilation[i], pad[i], phase);
   }
   // Of the first `count` taps of an axis, those of its phases before this one: their residue is one of theirs.
   int64_t taps_before(int i, int64_t phase, int64_t count) const;
