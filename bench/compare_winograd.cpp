@@ -93,7 +93,7 @@ class whole_image {
     }
     quern::winograd_output_f32 out = {};
     out.n = size_t(g_.k), out.matrix = size_t(tiling_.tiles * g_.k);
-    out.out.epilogue = &epilogue_, out.finish = row_.finish;
+    out.out.epilogue = &epilogue_;
     out.out.ldc = size_t(g_.dst[4]), out.dst_row = size_t(g_.dst[3]);
     for (int64_t i = 0; i < tiling_.tiles; ++i) {
       const driver::place at(tiling_, i);

@@ -46,7 +46,7 @@ struct epilogue_f32 {
   quern_activation activation;
   float activation_alpha, activation_beta;
   // True when y = min(max(acc + bias, lower), upper) says it all: kernels do that on their accumulators
-  // and leave the rest to epilogue.h, one copy a file.
+  // and leave the rest to finish_f32.h.
   bool clamp_only;
   bool plain;  // and when y = acc does
   float lower, upper;
@@ -272,8 +272,6 @@ struct winograd_output_f32 {
   size_t matrix;
   size_t dst_row, residual_row;
   output_f32 out;  // rows are pixels along x
-  // finish of the gemm_f32 row: one copy of the activations is enough.
-  void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
   // So many tiles of as many outputs follow the first, each these elements further on.
   size_t more;
   struct {
@@ -520,8 +518,6 @@ struct kernel {
 
   void (*gemm)(const gemm_f32&) = nullptr;
   void (*copy)(const copy_f32&) = nullptr;
-  // C = epilogue(tile), whose rows are `tile_row` floats apart and padded to whole vectors.
-  void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row) = nullptr;
   void (*depthwise)(const depthwise_f32&) = nullptr;
   void (*depthwise_planar)(const depthwise_planar_f32&) = nullptr;
   void (*grouped)(const grouped_f32&) = nullptr;

@@ -20,35 +20,40 @@ complain() {
 }
 
 # An object compiled for a newer CPU may hold one global symbol, its table, and nothing weak, unique or
-# common; code that runs when the library is loaded would run on every CPU.  CUDA's hold one for each type.
+# common; code that runs when the library is loaded would run on every CPU.  CUDA's hold one for each type;
+# what the kernels of an ISA share, functions called after it.
 check_object() {
   stem=$(basename "$3" .o)
   case $stem in
     *.cu)
       stem=${stem%.cu}
-      table="_ZN5quern4rows[0-9]*${stem%_*}_*_${stem##*_}E"
+      global="[RD] _ZN5quern4rows[0-9]*${stem%_*}_*_${stem##*_}E"
       most=9 ;;
+    common_*)
+      stem=${stem%.cpp}
+      global="T _ZN5quern[0-9]*_${stem#common_}*E*"
+      most=3 ;;
     *)
       stem=${stem%.cpp}
-      table="_ZN5quern4rows${#stem}${stem}E"
+      global="[RD] _ZN5quern4rows${#stem}${stem}E"
       most=1 ;;
   esac
   symbols=$("$1" --defined-only --no-sort "$3") || { complain "$3: $1 failed"; return; }
-  tables=0
+  globals=0
   while read -r _ type symbol; do
     case $type in
       [a-hj-tx-z]) ;;
       *)
         # shellcheck disable=SC2254 # a pattern
         case "$type $symbol" in
-          [RD]\ $table) tables=$((tables + 1)) ;;
+          $global) globals=$((globals + 1)) ;;
           *) complain "$3: symbol $symbol of type $type, must be local" ;;
         esac ;;
     esac
   done <<END
 $symbols
 END
-  { [ $tables -ge 1 ] && [ $tables -le $most ]; } || complain "$3: $tables tables called $table, must be 1 to $most"
+  { [ $globals -ge 1 ] && [ $globals -le $most ]; } || complain "$3: $globals symbols '$global', must be 1 to $most"
   sections=$("$2" --sections --wide "$3") || { complain "$3: $2 failed"; return; }
   found=$(echo "$sections" | grep -oE '\.(init_array|ctors|preinit_array|text\.startup)[^ ]*')
   [ -z "$found" ] || complain "$3: section $found, must not run code when it is loaded"
@@ -93,7 +98,10 @@ check_table() {
   files=$(for folder; do
     ending=cpp
     [ "$folder" = cuda ] && ending=cu
-    for file in "$src/$folder"/*.$ending; do echo "QUERN_FILE($(basename "$file" .$ending), $folder)"; done
+    for file in "$src/$folder"/*.$ending; do
+      name=$(basename "$file" .$ending)
+      [ "${name#common_}" != "$name" ] || echo "QUERN_FILE($name, $folder)"
+    done
   done | sort)
   rows=$(sort "$table")
   [ "$files" = "$rows" ] || complain "files and table differ:

@@ -137,12 +137,6 @@ class winograd_rows : public kernel_test {
     const size_t w = static_cast<size_t>(row().vector);
     return {1, w - 1, w, w + 1, 2 * w + 3};
   }
-  // One whose finish outputs are given to.
-  const kernel* gemm_of_row() const {
-    for (size_t i = 0; i < kernel_count(); ++i)
-      if (kernel_at(i).winograd && kernel_at(i).isa == row().isa) return &kernel_at(i);
-    return nullptr;
-  }
   dice dice_{1};
 };
 
@@ -213,8 +207,6 @@ TEST_P(winograd_rows, input_is_bt_d_b_between_guard_pages) {
 TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
   const winograd_matrices wy(row().mr, row().taps), w(row().nr, row().taps);
   const size_t width = static_cast<size_t>(row().vector);
-  const kernel* const gemm = gemm_of_row();
-  ASSERT_NE(gemm, nullptr);
   for (const bool square : {false, true})
     for (const size_t n : channels())
       for (int round = 0; round < 12; ++round) {
@@ -244,7 +236,6 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
         if (!e.clamp_only) e.residual = QUERN_RESIDUAL_BEFORE;
         call.out.epilogue = &e, call.out.channel = 2;
         call.out.c = dst.data(), call.out.residual = e.residual ? residual.data() : nullptr;
-        call.finish = gemm->finish;
         row().winograd_output[square](call);
         for (size_t at = 0; at < size; ++at) {
           const size_t y = at / call.dst_row, x = at % call.dst_row / pixel, c = at % call.dst_row % pixel;
@@ -269,8 +260,6 @@ TEST_P(winograd_rows, output_is_at_m_a_between_guard_pages) {
 
 TEST_P(winograd_rows, take_tiles_behind_each_other) {
   const winograd_matrices wy(row().mr, row().taps), w(row().nr, row().taps);
-  const kernel* const gemm = gemm_of_row();
-  ASSERT_NE(gemm, nullptr);
   const auto numbers = [&](size_t count) {
     std::vector<float> x(count);
     for (float& one : x) one = dice_.uniform(-1, 1);
@@ -304,7 +293,7 @@ TEST_P(winograd_rows, take_tiles_behind_each_other) {
         e.bias = bias.data(), e.clamp_only = !dice_.one_in(3), e.lower = 0;
         if (!e.clamp_only) e.residual = QUERN_RESIDUAL_AFTER;
         winograd_output_f32 out = {};
-        out.n = n, out.m = v.data(), out.matrix = in.matrix, out.finish = gemm->finish;
+        out.n = n, out.m = v.data(), out.matrix = in.matrix;
         out.rows = round % 2 ? high : size_t(dice_.from(1, int64_t(high)));
         out.columns = round % 2 ? size_t(w.m) : size_t(dice_.from(1, w.m));
         out.out.epilogue = &e, out.out.ldc = out.out.ldr = pixel, out.dst_row = out.residual_row = line;

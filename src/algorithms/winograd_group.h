@@ -218,7 +218,6 @@ void transform_output(const tile_group& w, int64_t first, int64_t last, int64_t 
     winograd_output_f32 call = {};
     call.rows = outputs(t.y, y, t.step[0], t.my);
     call.out.epilogue = &w.epilogue;
-    call.finish = w.j.row.finish;
     if (call.rows == 0 || columns == 0) continue;
     if (run) {
       call.out.ldc = out_x * t.dst[1], call.dst_row = out_y * t.dst[0];

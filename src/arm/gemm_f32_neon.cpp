@@ -6,7 +6,6 @@
 // 8x8 loads 16 times for 64 multiply-adds, 5x16 21 times for 80, both far below the load a multiply-add that big
 // cores can do, and 16 or 20 independent chains cover the latency of two FMA units (4 cycles each).
 // 32-bit: 16 registers leave room for 4x8, and each row of A takes a copy of its lane for 2 multiply-adds.
-#include "copy_f32.h"
 #include "gemm_f32.h"
 #include "vec_neon.h"
 
@@ -25,8 +24,7 @@ QUERN_KERNELS(gemm_f32_neon,
                .vector = 4,
                .winograd = &winograd_f32_neon,
                .gemm = run<vec, 8, 2>,
-               .copy = copy<vec>,
-               .finish = finish<vec>},
+               .copy = vec::copy},
               {.name = "gemm_f32_5x16_neon",
                .about = "wide tile: reads A least often; rows used where they lie",
                .kind = kind::gemm_f32,
@@ -36,8 +34,7 @@ QUERN_KERNELS(gemm_f32_neon,
                .vector = 4,
                .winograd = &winograd_f32_neon,
                .gemm = run<vec, 5, 4>,
-               .copy = copy<vec>,
-               .finish = finish<vec>})
+               .copy = vec::copy})
 #else
 QUERN_KERNELS(gemm_f32_neon, {.name = "gemm_f32_4x8_neon",
                               .about = "all that 16 registers hold",
@@ -48,6 +45,5 @@ QUERN_KERNELS(gemm_f32_neon, {.name = "gemm_f32_4x8_neon",
                               .vector = 4,
                               .winograd = &winograd_f32_neon,
                               .gemm = run<vec, 4, 2>,
-                              .copy = copy<vec>,
-                              .finish = finish<vec>})
+                              .copy = vec::copy})
 #endif

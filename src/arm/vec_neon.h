@@ -12,6 +12,13 @@
 #include <stdint.h>
 
 namespace quern {
+
+struct copy_f32;
+struct output_f32;
+// Once for all kernels: common_neon.cpp.
+void copy_neon(const copy_f32&);
+void finish_neon(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+
 namespace {
 
 struct vec {
@@ -22,6 +29,8 @@ struct vec {
   static constexpr int registers = 16;
 #endif
   static constexpr bool masks_are_free = false;  // load_part costs more than load
+  static constexpr auto copy = copy_neon;
+  static constexpr auto finish = finish_neon;
   float32x4_t v;
 
   struct mask {

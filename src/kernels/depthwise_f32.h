@@ -212,7 +212,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         output_f32 out = d.out;
         out.c = dst + skip * d.out.ldc, out.channel = k.channel;
         if (k.residual) out.residual = k.residual + y * d.y.residual + (x + i * MR + skip) * d.out.ldr;
-        finish<V>(out, MR - skip, k.count, buffer + skip * V::width, V::width);
+        V::finish(out, MR - skip, k.count, buffer + skip * V::width, V::width);
       }
       src += advance * d.x.src, begin -= advance, end -= advance, dst += MR * d.out.ldc;
     }

@@ -113,10 +113,10 @@ template <class V>
   if (p.residual) out.residual = p.residual + (residual + y * d.y.residual);
   if (d.out.ldc == d.block && p.n == d.block && (!p.residual || d.out.ldr == d.block)) {
     out.ldc = d.y.dst, out.ldr = d.y.residual;
-    return finish<V>(out, lines, lanes, tile, V::width);
+    return V::finish(out, lines, lanes, tile, V::width);
   }
   for (size_t i = 0; i < lines; ++i, out.c += d.y.dst, out.residual += p.residual ? d.y.residual : 0)
-    finish<V>(out, lanes / d.block, p.n, tile + i * V::width, d.block);
+    V::finish(out, lanes / d.block, p.n, tile + i * V::width, d.block);
 }
 
 // F is the epilogue's vector, V or twice as wide.

@@ -92,7 +92,7 @@ template <class V, int N>
   rows.epilogue = d.out.epilogue;
   rows.channels_are_rows = true, rows.channel = d.out.channel;
   if (d.out.residual) rows.residual = addends[0], rows.ldr = dot_pixels;
-  finish<V>(rows, N, d.m, sums[0], dot_pixels);
+  V::finish(rows, N, d.m, sums[0], dot_pixels);
   float* c[N];
   for (size_t j = 0; j < N; ++j) c[j] = d.out.c + d.column[j];
   for (size_t i = 0; i < d.m; ++i) QUERN_UNROLL for (int j = 0; j < N; ++j) c[j][i * d.out.ldc] = out[j][i];

@@ -61,7 +61,7 @@ template <class V, int MR, int NV, bool PART>
         buffer + (i * NV + j) * W);
     output_f32 to = out;
     to.c = where.c, to.residual = where.residual, to.channel = where.channel;
-    return finish<V>(to, MR, (NV - 1) * W + last, buffer, NV * W);
+    return V::finish(to, MR, (NV - 1) * W + last, buffer, NV * W);
   }
   size_t at[NV];
   QUERN_UNROLL for (int j = 0; j < NV; ++j) at[j] = column(j * W, out.block, out.next);

@@ -136,11 +136,11 @@ template <class V>
     output_f32 out = g.out;
     out.c += static_cast<ptrdiff_t>(line) * g.dst_line;
     if (out.residual) out.residual += static_cast<ptrdiff_t>(line) * g.residual_line;
-    finish<V>(out, g.m, together ? g.n : half, tile, V::width);
+    V::finish(out, g.m, together ? g.n : half, tile, V::width);
     if (together) continue;
     out.c += g.dst_half, out.channel += half;
     if (out.residual) out.residual += g.residual_half;
-    finish<V>(out, g.m, g.n - half, tile + half, V::width);
+    V::finish(out, g.m, g.n - half, tile + half, V::width);
   }
 }
 

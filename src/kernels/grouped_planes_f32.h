@@ -50,7 +50,7 @@ void planes(const grouped_planes_f32& g) {
     alignas(64) float buffer[MR * NV * W];
     QUERN_UNROLL for (int o = 0; o < MR; ++o) QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[o][v].store(
         buffer + (o * NV + v) * W);
-    return finish<V>(g.out, g.m, g.n, buffer, NV * W);
+    return V::finish(g.out, g.m, g.n, buffer, NV * W);
   }
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   QUERN_UNROLL for (int o = 0; o < MR; ++o) {

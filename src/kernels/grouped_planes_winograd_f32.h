@@ -89,7 +89,7 @@ void planes_winograd(const grouped_f32& g) {
   }
   output_f32 out = g.out;
   for (size_t i = 0; i < g.lines; ++i, out.c += g.dst_line) {
-    finish<V>(out, g.m, g.n, sums[i], W);
+    V::finish(out, g.m, g.n, sums[i], W);
     if (out.residual) out.residual += g.residual_line;
   }
 }

@@ -214,7 +214,7 @@ template <class V, int A, int M>
       output_f32 to = t.out;
       to.c = dst, to.channel += c;
       if (to.residual) to.residual = tile.residual + (c + y * t.residual_row);
-      t.finish(to, columns, count, line, W);
+      V::finish(to, columns, count, line, W);
     }
   }
 }

@@ -8,7 +8,6 @@
 // at every position, m times too often, which needs no shuffle and takes channels last as it takes planes.
 #pragma once
 
-#include "copy_f32.h"
 #include "epilogue.h"
 #include "winograd.h"
 
@@ -110,7 +109,7 @@ template <class V, int A, int M>
       output_line<A, M>(m, y);
       QUERN_UNROLL for (int i = 0; i < M; ++i) y[i].store(buffer + (i * nv + v) * W);
     }
-    finish<V>(out, s.pixels - t * M < M ? s.pixels - t * M : M, s.n, buffer, nv * W);
+    V::finish(out, s.pixels - t * M < M ? s.pixels - t * M : M, s.n, buffer, nv * W);
     if (out.residual) out.residual += M * out.ldr;
   }
 }
@@ -160,7 +159,7 @@ constexpr kernel winograd_line_row(const char* name, const char* about, uint64_t
           .vector = V::width,
           .taps = R,
           .tile = M,
-          .copy = copy<V>,
+          .copy = V::copy,
           .winograd_line = transform_line<V, A>,
           .winograd_strip = strip<V, A, M>,
           .winograd_finish = finish_strip<V, A, M>};

@@ -4,7 +4,6 @@
 //
 // 16 registers hold MR x NV accumulators, NV vectors of B and a broadcast of A: 12 accumulators cover the
 // latency of the two FMA units (4 or 5 cycles each) and leave a register for a mask.
-#include "copy_f32.h"
 #include "gemm_f32.h"
 #include "vec_avx2.h"
 
@@ -22,8 +21,7 @@ QUERN_KERNELS(gemm_f32_avx2,
                .vector = 8,
                .winograd = &winograd_f32_avx2,
                .gemm = run<vec, 6, 2>,
-               .copy = copy<vec>,
-               .finish = finish<vec>},
+               .copy = vec::copy},
               {.name = "gemm_f32_4x24_avx2",
                .about = "wide tile: reads A least often; rows used where they lie",
                .kind = kind::gemm_f32,
@@ -33,5 +31,4 @@ QUERN_KERNELS(gemm_f32_avx2,
                .vector = 8,
                .winograd = &winograd_f32_avx2,
                .gemm = run<vec, 4, 3>,
-               .copy = copy<vec>,
-               .finish = finish<vec>})
+               .copy = vec::copy})

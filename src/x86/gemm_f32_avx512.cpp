@@ -5,7 +5,6 @@
 // 32 registers hold MR x NV accumulators, NV vectors of B and a broadcast of A.  A step of k loads
 // MR + NV times for MR * NV multiply-adds: 14x32 16 for 28, 8x48 11 for 24, 6x64 10 for 24, all below
 // the one load a multiply-add that the core can do.
-#include "copy_f32.h"
 #include "gemm_f32.h"
 #include "vec_avx512.h"
 
@@ -23,8 +22,7 @@ QUERN_KERNELS(gemm_f32_avx512,
                .vector = 16,
                .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 14, 2>,
-               .copy = copy<vec>,
-               .finish = finish<vec>},
+               .copy = vec::copy},
               {.name = "gemm_f32_8x48_avx512",
                .about = "square tile: 48, 96 or 144 columns",
                .kind = kind::gemm_f32,
@@ -34,8 +32,7 @@ QUERN_KERNELS(gemm_f32_avx512,
                .vector = 16,
                .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 8, 3>,
-               .copy = copy<vec>,
-               .finish = finish<vec>},
+               .copy = vec::copy},
               {.name = "gemm_f32_6x64_avx512",
                .about = "wide tile: reads A least often; rows used where they lie",
                .kind = kind::gemm_f32,
@@ -45,5 +42,4 @@ QUERN_KERNELS(gemm_f32_avx512,
                .vector = 16,
                .winograd = &winograd_f32_avx512,
                .gemm = run<vec, 6, 4>,
-               .copy = copy<vec>,
-               .finish = finish<vec>})
+               .copy = vec::copy})

@@ -4,7 +4,6 @@
 //
 // 24 columns are three halves: a quarter less than two whole registers for cores that multiply in halves anyway
 // (Zen 4).  A family of its own, which the smallest library leaves out.
-#include "copy_f32.h"
 #include "gemm_f32.h"
 #include "vec_avx512_half.h"
 
@@ -16,4 +15,4 @@ QUERN_KERNELS(gemm_halves_f32_avx512, {.name = "gemm_f32_8x24_avx512",
                                        .nr = 24,
                                        .vector = 8,
                                        .gemm = run<half_vec, 8, 3>,
-                                       .copy = copy<vec>})
+                                       .copy = vec::copy})

@@ -4,7 +4,6 @@
 //
 // 96 channels are all that a layer has, or a whole part of them: outputs are written in the order of memory, and tiles
 // of one panel follow each other without a call.  A family of its own, which the smallest library leaves out.
-#include "copy_f32.h"
 #include "gemm_f32.h"
 #include "vec_avx512.h"
 
@@ -16,4 +15,4 @@ QUERN_KERNELS(gemm_wide_f32_avx512, {.name = "gemm_f32_4x96_avx512",
                                      .nr = 96,
                                      .vector = 16,
                                      .gemm = run<vec, 4, 6, to_l1>,
-                                     .copy = copy<vec>})
+                                     .copy = vec::copy})

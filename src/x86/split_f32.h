@@ -15,7 +15,6 @@
 // step.  Sums are in 0 to 3, pixels in 4 and 5, weights in 6 and 7.
 #pragma once
 
-#include "copy_f32.h"
 #include "epilogue.h"
 #include "vec_avx512.h"
 
@@ -148,7 +147,7 @@ class split_finisher {
     out.epilogue = call_->epilogue;
     out.channel = call_->channel;
     if (call_->epilogue->residual) out.residual = call_->residual[r] + call_->from;
-    quern::finish<vec>(out, 1, call_->n, sums, split_columns);
+    vec::finish(out, 1, call_->n, sums, split_columns);
   }
 
   const split_output_f32* call_;
@@ -426,8 +425,7 @@ constexpr kernel split_kernel(const char* name, const char* about, uint64_t isa)
   row.isa = isa;
   row.mr = split_rows, row.nr = split_columns, row.vector = vec::width;
   row.winograd = &rows::winograd_f32_avx512;
-  row.copy = copy<vec>;
-  row.finish = finish<vec>;
+  row.copy = vec::copy;
   row.split = &functions_of<Tiles>;
   return row;
 }

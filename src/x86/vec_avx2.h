@@ -15,12 +15,21 @@
 #include "transpose8_avx2.h"
 
 namespace quern {
+
+struct copy_f32;
+struct output_f32;
+// Once for all kernels: common_avx2.cpp.
+void copy_avx2(const copy_f32&);
+void finish_avx2(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+
 namespace {
 
 struct vec {
   static constexpr int width = 8;
   static constexpr int registers = 16;
   static constexpr bool masks_are_free = false;  // load_part costs more than load
+  static constexpr auto copy = copy_avx2;
+  static constexpr auto finish = finish_avx2;
   __m256 v;
 
   struct mask {

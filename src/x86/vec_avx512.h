@@ -15,12 +15,22 @@
 #include "transpose8_avx2.h"
 
 namespace quern {
+
+struct copy_f32;
+struct output_f32;
+// Once for all kernels: common_avx512.cpp.
+void copy_avx512(const copy_f32&);
+void finish_avx512(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+void finish_avx512_half(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+
 namespace {
 
 struct vec {
   static constexpr int width = 16;
   static constexpr int registers = 32;
   static constexpr bool masks_are_free = true;  // load_part costs nearly what load does
+  static constexpr auto copy = copy_avx512;
+  static constexpr auto finish = finish_avx512;
   __m512 v;
 
   struct mask {

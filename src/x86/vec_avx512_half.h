@@ -13,6 +13,7 @@ struct half_vec {
   static constexpr int width = 8;
   static constexpr int registers = 32;
   static constexpr bool masks_are_free = true;
+  static constexpr auto finish = finish_avx512_half;
   __m256 v;
 
   struct mask {
