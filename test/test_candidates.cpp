@@ -295,11 +295,14 @@ TEST(Candidates, EveryReasonIsExplained) {
   check(
       p, [](quern_problem& q, quern_wish&) { q.dst.layout = QUERN_NC4HW4; }, "conv_direct", small, QUERN_REASON_LAYOUT,
       "dst.layout", "dst.layout is nc4hw4, it takes nhwc");
-  check(
-      p, [](quern_problem& q, quern_wish&) { q.src.layout = QUERN_NC4HW4, q.groups = 64, q.weights.size[1] = 1; },
-      "conv_depthwise", a_depthwise_kernel, QUERN_REASON_LAYOUT, "src.layout",
-      "src.layout is nc4hw4, it takes nc16hw16");
 #endif
+  check(
+      chw,
+      [](quern_problem& q, quern_wish&) {
+        q.weights.size[0] = 128, q.groups = 64, q.weights.size[1] = 1;
+      },
+      "conv_depthwise", a_depthwise_kernel, QUERN_REASON_SHAPE, "dst.size[1] / groups",
+      "dst.size[1] / groups is 2, it takes 1");
   check(
       p, [](quern_problem& q, quern_wish&) { q.accuracy = QUERN_ACCURACY_EXACT; }, "conv_im2col", small,
       QUERN_REASON_ACCURACY, "accuracy", "error class is 20, the problem accepts 10");

@@ -67,7 +67,7 @@ const choice choices[] = {
      "depthwise_planar_f32_7x16_taps3s1_avx512"},
     {"nc4hw4 g144mb1ic144ih56oc144oh28kh5sh2ph2", avx512, "conv_depthwise_planar",
      "depthwise_planar_f32_7x16_taps5s2_avx512"},
-    {"nchw g9mb1ic9ih33oc9oh33kh31ph15", avx512, "conv_depthwise_planar", "depthwise_planar_f32_7x16_avx512"},
+    {"nchw g3mb1ic3ih33oc3oh33kh31ph15", avx512, "conv_depthwise_planar", "depthwise_planar_f32_7x16_avx512"},
     // Few outputs: pixels across the tile, or channels.
     {"nchw mb1ic64ih128oc3oh128kh9ph4", avx512, "conv_planar", nullptr},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx2, "conv_dot", nullptr},

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
 // Depthwise convolution, forward and transposed, any number of outputs a channel, where channels lie side by side:
-// NHWC, and blocks of channels that are whole vectors.
+// NHWC, and blocks of channels that are whole vectors.  Operands of other layouts are turned on their way.
 //
 //   item = image, phase, band of lines, block of channels          one task of the parallel_for
+//     row.copy                                                     of src and residual what does not lie so
 //     for class of lines, class of pixels
 //       for output plane
 //         row.depthwise                                            vector by vector, each over all lines
+//     row.copy                                                     dst, likewise
 //
 // A vector of channels goes through all lines before the next one: the lines under the filter stay in L1.  All lines
 // are the image's, or a band's where what is beyond L2 comes slowly: cache lines whose neighbours other vectors want
@@ -16,31 +18,64 @@
 #include "ahead.h"
 #include "depthwise_classes.h"
 #include "strips.h"
+#include "turned.h"
 #include "weights.h"
 
 namespace quern {
 namespace {
 
-enum word { bands, block_channels, blocks, fetches_ahead };
+enum word { bands, block_channels, blocks, fetches_ahead, src_lines, dst_lines };
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
   return block == 1 ? channels == 1 || stride == 1 : block % vector == 0 || channels <= block;
 }
 
+// The operands that do not lie in rows of vectors.
+struct turned {
+  bool src, dst, residual;
+
+  bool any() const { return src || dst || residual; }
+  // Elements of the workspace for so many lines of each.
+  double size(const geometry& g, int64_t in_lines, int64_t out_lines) const {
+    const auto of = [](const int64_t(&size)[3], int64_t lines) {
+      return double(size[0]) * double(lines) * double(size[2]) * turned_channels;
+    };
+    return double(src) * of(g.in, in_lines) + (double(dst) + double(residual)) * of(g.out, out_lines);
+  }
+};
+
+turned turned_of(const quern_problem& p, const geometry& g, const kernel& row) {
+  const int64_t k = g.groups * g.k, vector = row.vector;
+  return {!one_row_of_vectors(g.src_block, g.src[1], g.groups, vector),
+          !one_row_of_vectors(g.dst_block, g.dst[1], k, vector),
+          p.epilogue.residual && !one_row_of_vectors(g.residual_block, g.residual[1], k, vector)};
+}
+
+// Lines of the image that so many lines of a phase's outputs read, at most.
+int64_t lines_under(const geometry& g, int64_t lines) {
+  const int64_t taps = up(g.filter[1], g.tapped_phases(1)), step = g.transposed ? 1 : g.stride[1];
+  const int64_t apart = g.transposed ? g.dilation[1] / std::gcd(g.stride[1], g.dilation[1]) : g.dilation[1];
+  return std::min(g.in[1], (lines - 1) * (lines > 1 ? step : 0) + (taps - 1) * apart + 1);
+}
+
+refusal refuse_turned(const full_problem& p, const turned& t) {
+  const geometry& g = geometry_of(p);
+  // Inputs are turned that lie as outputs do, and outputs that lie side by side.
+  if (t.src && g.k > 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
+  if ((t.dst || t.residual) && g.phases() > 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
+  if (t.dst && g.dst_block == 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
+  constexpr int64_t most = int64_t{1} << 26;
+  const axis h = phase_of(g, 0).h;
+  const int64_t lines = std::min(h.out_count, axis_class::count_of(h));
+  const double size = t.size(g, lines_under(g, lines), lines);
+  if (size <= double(most)) return {};
+  return {QUERN_REASON_SHAPE, "(filter rows * row of src + row of dst) * 16", int64_t(std::min(size, 1e18)), most};
+}
+
 refusal refuse(const full_problem& p, const kernel& row) {
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
   const geometry& g = geometry_of(p);
-  const int64_t k = g.groups * g.k;
-  if (!one_row_of_vectors(g.src_block, g.src[1], g.groups, row.vector))
-    return g.src_block == 1 ? refusal{QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1}
-                            : refusal{QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NC16HW16};
-  if (!one_row_of_vectors(g.dst_block, g.dst[1], k, row.vector))
-    return g.dst_block == 1 ? refusal{QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1}
-                            : refusal{QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NC16HW16};
-  if (p.epilogue.residual && !one_row_of_vectors(g.residual_block, g.residual[1], k, row.vector))
-    return g.residual_block == 1 ? refusal{QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1}
-                                 : refusal{QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NC16HW16};
   // Inputs of a vector of outputs are found by counting vectors.
   if (g.k > 1 && g.src_block > row.vector) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
   if (g.filter[0] > most_planes) return g.refuse(window_filter, 0, g.filter[0], most_planes);
@@ -51,15 +86,9 @@ refusal refuse(const full_problem& p, const kernel& row) {
     const int64_t step = g.stride[2] / std::gcd(g.stride[2], g.dilation[2]);
     if (step != row.step) return g.refuse(window_stride, 2, g.stride[2], row.step * g.stride[2] / step);
   }
-  return g.refuse_phases();
-}
-
-// Of the taps of an axis those that lie on the image, over all outputs.
-double share_inside(const axis& a) {
-  const axis_parts all(a);
-  double taps = 0;
-  for (int i = 0; i < all.count; ++i) taps += all.part[i].taps * all.part[i].parts * double(all.part[i].outputs);
-  return taps > 0 ? taps / (double(a.out_count) * double(a.taps)) : 1;
+  const turned t = turned_of(p, g, row);
+  if (const refusal r = g.refuse_phases(); r || !t.any()) return r;
+  return refuse_turned(p, t);
 }
 
 // A multiply-add of a vector costs half a cycle; a load as much, of pixels once for all taps that share it,
@@ -74,7 +103,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   // Around a line, or three of them at once.
   const bool three = row.vector == 16 && row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
   const double around = !in_halves(on) ? 2.5 : three ? 0.8 : 2.1;
-  return pixels * vectors * (inside * rows * std::max(taps, loads) / 2 + around);
+  // Several outputs of a channel: its pixels are gathered for them (3x3 to 7x7, 1.4 to 1.9 times).
+  const double spread = g.k > 1 ? 1.5 : 1;
+  return spread * pixels * vectors * (inside * rows * std::max(taps, loads) / 2 + around);
 }
 
 // The most channels that lie side by side in every operand whose blocks are several vectors, 0 where none has such.
@@ -92,16 +123,53 @@ int64_t lines_of(const geometry& g, double bytes) {
   return int64_t(std::clamp(fit + 0.5, 2.0, 1e9));
 }
 
+// What turning takes, of so many lines of each image: an element of planes 0.35 clocks, and each plane its ends; of
+// blocks each four (Zen 4).
+double turning_cycles(const geometry& g, const turned& t, const machine& on, double in_lines) {
+  const double planes = double(g.n * g.groups * g.k);
+  const auto of = [&](int64_t block, double elements) {
+    return block == 1 ? 0.35 * elements + 10 : 4.0 / double(block) * elements;
+  };
+  const double in = double(g.phases() * g.in[0] * g.in[2]) * in_lines, out = double(g.out[0] * g.out[1] * g.out[2]);
+  return clock_cycles(on) * planes *
+         (t.src * of(g.src_block, in) + t.dst * of(g.dst_block, out) + t.residual * of(g.residual_block, out));
+}
+
+// Bands whose lines L2 keeps beside what they are turned into, long enough that those under two bands count little.
+void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t wanted, blocking& b) {
+  const axis h = phase_of(g, 0).h;
+  const int64_t rows = std::max<int64_t>(1, h.out_count), classes = axis_class::count_of(h),
+                of_class = up(rows, classes);
+  const double line = 4 * t.size(g, g.transposed ? 1 : std::min(g.stride[1], g.in[1]), 1);
+  const int64_t lines = std::max(int64_t(double(m.l2) / 4 / std::max(line, 1.0)), lines_under(g, 1));
+  b.word[block_channels] = turned_channels;
+  b.word[blocks] = up(g.groups * g.k, turned_channels);
+  const int64_t others = std::max<int64_t>(1, g.n * g.phases() * b.word[blocks]);
+  b.word[bands] = std::clamp(std::max(up(rows, std::max<int64_t>(1, lines)), up(wanted, others)), int64_t{1}, of_class);
+  b.word[dst_lines] = std::min(rows, up(of_class, b.word[bands]) * classes);
+  b.word[src_lines] = lines_under(g, b.word[dst_lines]);
+  // Lines under two bands are turned for both.
+  const double again = double(b.word[bands] * b.word[src_lines] - g.in[1]);
+  b.cycles += turning_cycles(g, {t.src, false, false}, m, std::max(0.0, again));
+  const int64_t bytes = int64_t(4 * t.size(g, b.word[src_lines], b.word[dst_lines]));
+  b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
+}
+
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
+  const turned t = turned_of(p, g, row);
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * vectors * row.vector) * sizeof(float);
-  b.cycles = pace(row, m) * compute_cycles(g, row, m);
+  b.cycles = pace(row, m) * compute_cycles(g, row, m) + turning_cycles(g, t, m, double(g.in[1]));
   b.workers = useful_workers(m, b.cycles, threads);
   const phase ph = phase_of(g, 0);
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
+  if (t.any()) {
+    choose_turned(g, t, m, wanted, b);
+    return b;
+  }
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
   // Two bands that follow each other are a sixth of L2, or one by itself a quarter.
   const operand_bytes o(g, 0);
@@ -173,20 +241,63 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
   }
 }
 
+// The lines of outputs that a band has, those of a class as many as the classes together; and those that they read.
+range lines_of_band(const axis& h, int64_t band, int64_t bands) {
+  const int64_t classes = axis_class::count_of(h);
+  const range of_class = part(up(h.out_count, classes), band, bands);
+  return {of_class.begin * classes, std::min(h.out_count, of_class.end * classes)};
+}
+range lines_read(const axis& h, range lines) {
+  const int64_t begin = h.in_begin + lines.begin * h.in_step;
+  const int64_t end = h.in_begin + (lines.end - 1) * h.in_step + (h.taps - 1) * h.tap_step + 1;
+  const range on_image = {std::clamp<int64_t>(begin, 0, h.in_size), std::clamp<int64_t>(end, 0, h.in_size)};
+  return lines.count() > 0 && h.taps > 0 && on_image.count() > 0 ? on_image : range{0, 0};
+}
+
 void run(const job& j, const execution& e) {
-  const geometry& g = geometry_of(j.problem);
+  const geometry& real = geometry_of(j.problem);
+  const turned t = turned_of(j.problem, real, j.row);
+  geometry g = real;
+  if (t.src) set_turned(g.src, g.src_block, g.in, j.blocks.word[src_lines]);
+  if (t.dst) set_turned(g.dst, g.dst_block, g.out, j.blocks.word[dst_lines]);
+  if (t.residual) set_turned(g.residual, g.residual_block, g.out, j.blocks.word[dst_lines]);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
   const int64_t items = g.n * g.phases() * word[bands] * word[blocks];
   // Blocks of several vectors are taken one by one: their vectors are not evenly apart.
   const int64_t block = side_by_side(g, vector), most = block ? block : channels;
-  for_each_item(j, e, items, [&](int64_t item, char*) {
+  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     const int64_t part_of_channels = item % word[blocks], band = item / word[blocks] % word[bands];
     const int64_t rest = item / word[blocks] / word[bands], f = rest % g.phases(), n = rest / g.phases();
     const phase ph = phase_of(g, f);
     const int64_t first = part_of_channels * word[block_channels];
     const int64_t last = std::min(channels, first + word[block_channels]);
+    // Tensors, or a band of them from these elements on.
+    const float *src = static_cast<const float*>(e.args.src), *residual = static_cast<const float*>(e.args.residual);
+    float* dst = static_cast<float*>(e.args.dst);
+    int64_t src_begin = 0, dst_begin = 0, residual_begin = 0;
+    const range out_lines = lines_of_band(ph.h, band, word[bands]);
+    if (t.any()) {
+      float* free = reinterpret_cast<float*>(workspace);
+      const auto take = [&](int64_t lines, const int64_t(&size)[3]) {
+        return std::exchange(free, free + turned_size(size, lines));
+      };
+      if (t.src) {
+        const range in_lines = lines_read(ph.h, out_lines);
+        float* const to = take(word[src_lines], g.in);
+        turn_in(j.row, {real.src, real.src_block, g.in}, src + n * real.src[0], {first, last}, in_lines,
+                word[src_lines], to);
+        src = to, src_begin = first + in_lines.begin * g.src[3];
+      }
+      if (t.residual) {
+        float* const to = take(word[dst_lines], g.out);
+        turn_in(j.row, {real.residual, real.residual_block, g.out}, residual + n * real.residual[0], {first, last},
+                out_lines, word[dst_lines], to);
+        residual = to, residual_begin = first + out_lines.begin * g.residual[3];
+      }
+      if (t.dst) dst = take(word[dst_lines], g.out), dst_begin = first + out_lines.begin * g.dst[3];
+    }
     gemm_tap planes[most_planes];
     depthwise_f32 call = {};
     call.plane = planes;
@@ -211,7 +322,7 @@ void run(const job& j, const execution& e) {
         call.out.ldr = ph.w.out_step * classes_x * g.residual[4];
         call.y.dst = ph.h.out_step * classes_y * g.dst[3];
         call.y.residual = ph.h.out_step * classes_y * g.residual[3];
-        const range within = part(y.count, band, word[bands]);
+        const range within = {up(out_lines.begin, classes_y), std::min(y.count, up(out_lines.end, classes_y))};
         const int64_t input = within.begin * y.step;
         call.y.count = within.count();
         call.y.begin = y.begin - input, call.y.end = y.end - input;
@@ -227,12 +338,11 @@ void run(const job& j, const execution& e) {
             call.n = std::min(most, last - channel);
             call.weights = weights + channel / vector * ph.taps() * vector;
             call.input = g.k > 1 ? 0 : channel;
-            call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + g.src_channel(call.input);
-            call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + g.dst_channel(channel);
+            call.src = src + (n * g.src[0] + g.src_channel(call.input) - src_begin);
+            call.out.c = dst + (place(g.dst) + g.dst_channel(channel) - dst_begin);
             call.out.channel = channel;
             if (epilogue.residual)
-              call.out.residual =
-                  static_cast<const float*>(e.args.residual) + place(g.residual) + g.residual_channel(channel);
+              call.out.residual = residual + (place(g.residual) + g.residual_channel(channel) - residual_begin);
             if (word[fetches_ahead])
               run_ahead(j.row, call, g, y, band + 1 < word[bands] ? part(y.count, band + 1, word[bands]) : range{0, 0});
             else
@@ -240,13 +350,17 @@ void run(const job& j, const execution& e) {
           }
         }
       }
+    if (t.dst)
+      turn_out(j.row, {real.dst, real.dst_block, g.out}, static_cast<float*>(e.args.dst) + n * real.dst[0],
+               {first, last}, out_lines, word[dst_lines], dst);
   });
 }
 
 }  // namespace
 }  // namespace quern
 
-QUERN_ALGORITHM(conv_depthwise, .about = "one filter a channel, pixels and channels in registers; NHWC and blocks",
+QUERN_ALGORITHM(conv_depthwise,
+                .about = "one filter a channel, channels across the vector; NHWC and blocks, others turned",
                 .drives = kind::depthwise_f32, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
                 .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .refuse = refuse,
                 .choose_blocks = choose_blocks, .predict = predict, .least_cycles = least_by_pixels,

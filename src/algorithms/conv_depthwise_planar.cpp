@@ -9,6 +9,7 @@
 //         row.depthwise_planar                                     block by block, each over all lines of the band
 #include "depthwise_classes.h"
 #include "driver.h"
+#include "strips.h"
 #include "weights.h"
 
 namespace quern {
@@ -57,7 +58,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   const double vectors = (double(up(lanes, row.vector)) + end) * double(high) * phases;
   const double planes = double(up(g.groups * g.k, g.src_block)) * double(g.n * g.out[0]);
   const double width = double(g.filter[2]) / (g.transposed ? double(g.stride[2]) : 1);
-  const double rows = double(g.filter[1]) / (g.transposed ? double(g.stride[1]) : 1);
+  const double rows = double(g.filter[1]) / (g.transposed ? double(g.stride[1]) : 1) * share_inside(phase_of(g, 0).h);
   const double depth = double(g.filter[0]) / (g.transposed ? double(g.stride[0]) : 1), taps = depth * rows * width;
   const double step = g.transposed ? 1 : double(g.stride[1]);
   const double lines = depth * ((mr - 1) * step + rows) / mr;  // read for one

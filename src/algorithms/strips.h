@@ -104,4 +104,12 @@ struct axis_parts {
   }
 };
 
+// Of the taps of an axis those that lie on the image, over all outputs.
+inline double share_inside(const axis& a) {
+  const axis_parts all(a);
+  double taps = 0;
+  for (int i = 0; i < all.count; ++i) taps += all.part[i].taps * all.part[i].parts * double(all.part[i].outputs);
+  return taps > 0 ? taps / (double(a.out_count) * double(a.taps)) : 1;
+}
+
 }  // namespace quern
