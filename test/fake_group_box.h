@@ -8,24 +8,36 @@
 
 namespace quern::test {
 
-// A line of the box in the sums of a warp, whose operands are those of the instruction 16 x 8 x 16, or x 8.
+// An element of a line of the box times a weight, as operands of the instruction 16 x 8 x 16, or x 8, have them.
+template <class Tile>
+float box_product(const Tile* lane, int line, int r, int s, int pixel, int in, int out) {
+  using T = typename Tile::element;
+  // Rows as lanes name them: those of 16 bytes of channels at an odd tap are the upper half's.
+  const int piece = in / Tile::chunk, tap = Tile::pieces == 1 ? s / 2 * 2 : s;
+  const Tile& names = lane[pixel + (Tile::pieces == 1 ? s % 2 : piece % 2) * 16];
+  const T x = reinterpret_cast<const T*>(names.row(line, tap, piece / 2))[in % Tile::chunk];
+  const Tile& has = lane[out % 8 * 4 + in % 8 / (Tile::parts ? 1 : 2) % 4];
+  const uint32_t* const w = has.w + (r * Tile::taps + s) * Tile::words;
+  if constexpr (Tile::parts) {
+    const tf32_pair two = split_tf32(x);
+    const uint32_t* const own = w + (in / 8 * Tile::tiles + out / 8) * 4 + in % 8 / 4;
+    return two.high * (float_of(own[0]) + float_of(own[2])) + two.low * float_of(own[0]);
+  } else {
+    return value(x) * value(T{static_cast<uint16_t>(w[out / 8 * 2 + in / 8] >> in % 2 * 16)});
+  }
+}
+
+// A line of the box in the sums of a warp.
 template <class Tile>
 void add_box_line(Tile* lane, int line) {
-  using T = typename Tile::element;
   for (int i = 0; i < 32; ++i) lane[i].move_up();
   for (int r = 0; r < Tile::taps && r <= line; ++r)
-    for (int s = 0; s < Tile::taps && line - r < group_box_high; ++s)
+    for (int s = 0; s < Tile::taps && line - r < Tile::high; ++s)
       for (int own = 0; own < 32; ++own)
         for (int i = 0; i < 4 * Tile::tiles; ++i)
-          for (int in = 0; in < Tile::depth; ++in) {
-            const int tile = i / 4, pixel = own / 4 + i / 2 % 2 * 8, column = own % 4 * 2 + i % 2;
-            // Rows as lanes name them: of eight channels those of an odd tap are the upper half's.
-            const Tile& names = lane[pixel + (Tile::tiles == 1 ? s % 2 : in / 8) * 16];
-            const T x = reinterpret_cast<const T*>(names.row(line, Tile::tiles == 1 ? s / 2 * 2 : s))[in % 8];
-            const Tile& has = lane[column * 4 + in % 8 / 2];
-            const uint32_t pair = has.w[(r * Tile::taps + s) * Tile::words + 2 * tile + in / 8] >> in % 2 * 16;
-            lane[own].sum[r][tile][i % 4] += value(x) * value(T{static_cast<uint16_t>(pair)});
-          }
+          for (int in = 0; in < Tile::depth; ++in)
+            lane[own].sum[r][i / 4][i % 4] +=
+                box_product(lane, line, r, s, own / 4 + i / 2 % 2 * 8, in, i / 4 * 8 + own % 4 * 2 + i % 2);
 }
 
 template <class Tile>
@@ -33,7 +45,7 @@ void run_group_boxes(const group_box& a, unsigned blocks) {
   using T = typename Tile::element;
   fake_boxes src, dst;
   memcpy(&src, &a.src, sizeof src), memcpy(&dst, &a.dst, sizeof dst);
-  EXPECT_EQ(src.box[0] * src.box[1] * src.box[2] * 2, static_cast<unsigned>(Tile::box_bytes));
+  EXPECT_EQ(src.box[0] * src.box[1] * src.box[2] * sizeof(T), static_cast<unsigned>(Tile::box_bytes));
   for (unsigned block = 0; block < blocks; ++block) {
     std::vector<four_words> memory(Tile::shared_bytes / sizeof(four_words));
     memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
@@ -50,8 +62,8 @@ void run_group_boxes(const group_box& a, unsigned blocks) {
         add_box_line(&threads[warp], line);
         for (size_t i = warp; i < warp + 32 && line >= Tile::taps - 1; ++i) threads[i].finish(line - (Tile::taps - 1));
       }
-    for (int line = 0; line < group_box_high && a.stores; ++line)
-      dst.store(box + line * Tile::line_bytes / 2, {t.first_channel(), t.x, t.y + line, t.n});
+    for (int line = 0; line < Tile::high && a.stores; ++line)
+      dst.store(box + line * Tile::line_bytes / int{sizeof(T)}, {t.first_channel(), t.x, t.y + line, t.n});
     for (const Tile& each : threads)
       if (!a.stores) each.write_out();
   }

@@ -83,6 +83,15 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   lines("walk", "c1_7x7s2", run_lines<typename walks::c1_7x7s2>);
   lines("walk", "c2_3x3", run_lines<typename walks::c2_3x3>);
   lines("walk", "c2_3x3s2", run_lines<typename walks::c2_3x3s2>);
+  if constexpr (sizeof(T) >= 2) {
+    const auto boxes = [&](const char* name, auto run) {
+      if ("group_box_" + type + "_" + name + "_sm90a" == row.name)
+        run(*static_cast<const group_box*>(parameters[0]), blocks);
+    };
+    boxes("c8", run_group_boxes<typename group_tiles<T>::c8>);
+    boxes("c16", run_group_boxes<typename group_tiles<T>::c16>);
+    boxes("c8_14", run_group_boxes<typename group_tiles<T>::c8_14>);
+  }
   if constexpr (sizeof(T) == 4) {
     lines("walk", "c4_3x3", run_lines<typename walks::c4_3x3>);
     lines("walk", "c4_3x3s2", run_lines<typename walks::c4_3x3s2>);
@@ -97,12 +106,6 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     lines("group", "d16s2", run_lines<typename groups::d16s2>);
     lines("group", "d32", run_lines<typename groups::d32>);
     lines("group", "d32s2", run_lines<typename groups::d32s2>);
-    const auto boxes = [&](const char* name, auto run) {
-      if ("group_box_" + type + "_" + name + "_sm90a" == row.name)
-        run(*static_cast<const group_box*>(parameters[0]), blocks);
-    };
-    boxes("c8", run_group_boxes<typename group_tiles<T>::c8>);
-    boxes("c16", run_group_boxes<typename group_tiles<T>::c16>);
     if ("toeplitz_" + type + "_14x16_sm80" == row.name)
       run_toeplitz<T>(*static_cast<const toeplitz_conv*>(parameters[0]), blocks);
     run_tma<tma_half_256x128<T>>(row, (type + "_256x128").c_str(), blocks, parameters);

@@ -259,14 +259,20 @@ TEST_F(CudaDevice, KnownChoices) {
       {"f16 nhwc g1152ic1152ih7oc1152oh7kh5ph2", "walk_f16_c1_5x5_sm80"},
       {"f16 nhwc g576ic576ih14oc576oh7kh3sh2ph1", "walk_f16_c2_3x3s2_sm80"},
       {"f16 nhwc g384ic384ih14oc384oh14kh3ph1", "group_box_f16_c8_sm90a"},
-      {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80"},
+      {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_box_f32_c8_14_sm90a"},
+      {"nhwc g32mb32ic256ih56oc256oh56kh3ph1", "group_box_f32_c8_14_sm90a"},
+      {"nhwc g32ic256ih56oc256oh56kh3ph1", "group_box_f32_c8_sm90a"},
+      {"nhwc g384ic384ih14oc384oh14kh3ph1", "depthwise_box_f32_3x3_sm90a"},
+      {"nhwc g64mb32ic512ih7oc512oh7kh3ph1", "group_box_f32_c8_sm90a"},
+      {"nhwc g32mb32ic256ih28oc256oh28kh3ph1", "walk_f32_c8_3x3_sm80", "splits"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_box_f16_c8_sm90a"},
       {"f16 nhwc g32mb32ic256ih28oc256oh28kh3ph1", "group_f16_d16_sm80", "conv_group_box"},
       {"bf16 nhwc g32mb32ic512ih14oc512oh14kh3ph1", "group_box_bf16_c16_sm90a"},
       {"f16 nhwc g144mb32ic144ih56oc144oh56kh3ph1", "group_box_f16_c8_sm90a"},
       {"f16 nhwc g96mb32ic96ih56oc96oh56kh7ph3", "group_f16_d8_7x7_sm80"},
       {"bf16 nhwc g384mb32ic384ih14oc384oh14kh7ph3", "group_bf16_d8_7x7_sm80"},
-      {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "walk_f32_c16_3x3_sm80"},
+      {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "group_box_f32_c16_sm90a"},
+      {"nhwc g32mb32ic512ih14oc512oh14kh3ph1", "walk_f32_c16_3x3_sm80", "conv_group_box"},
       {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_box_f32_64_sm90a"},
       {"nhwc mb32ic3ih224oc96oh56kh4sh4", "first_f32_32_sm80", "conv_first_box"},
       {"s8 nhwc mb16ic256ih56oc256oh56kh3ph1", "tma_s8_256x128_sm90a"},
@@ -737,7 +743,8 @@ TEST_F(CudaDevice, NoMultiprocessorHasMoreBlocksThanItsShare) {
                {"nhwc g96mb4ic96ih28oc96oh28kh5ph2", "conv_depthwise_box"},
                {"nhwc g64mb17ic64ih28oc64oh28kh7ph3", "conv_depthwise_box"},
                {"f16 nhwc g16mb4ic128ih28oc128oh28kh3ph1", "conv_group_box"},
-               {"bf16 nhwc g64mb17ic64ih28oc64oh28kh3ph1", "conv_group_box"}};
+               {"bf16 nhwc g64mb17ic64ih28oc64oh28kh3ph1", "conv_group_box"},
+               {"nhwc g8mb9ic64ih28oc64oh28kh3ph1", "conv_group_box"}};
   for (const auto& [line, algorithm] : cases) {
     quern_problem p;
     quern_error error = {};
@@ -860,8 +867,13 @@ TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
   way how = on(open());
   how.src_limit = 1;
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
-  for (const int channels : {36, 3}) {
-    quern_problem p = conv(QUERN_NHWC, 1, channels, 7, 5);
+  const struct {
+    int channels, groups, outputs;
+  } cases[] = {{36, 1, 5}, {3, 1, 5}, {16, 2, 16}, {32, 2, 32}};
+  for (const auto& [channels, groups, outputs] : cases) {
+    const int of_group = channels / groups;
+    quern_problem p = conv(QUERN_NHWC, 1, channels, 7, outputs);
+    p.groups = groups, p.weights.size[1] = of_group;
     p.window.pad_begin[1] = p.window.pad_begin[2] = p.window.pad_end[1] = p.window.pad_end[2] = 0;
     p.accuracy = QUERN_ACCURACY_F32_LOOSE;
     p = completed(p);
@@ -869,7 +881,7 @@ TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
       for (const bool in_src : {true, false}) {
         dice d(3);
         // A pixel in the middle, or a weight of channel 2.
-        int left = in_src ? channels * 27 + 1 : channels * (49 + 9 * 2) + channels * 3 + 1;
+        int left = in_src ? channels * 27 + 1 : channels * 49 + of_group * (9 * 2 + 3) + 1;
         const operands in(
             p, edge::back, [&] { return left-- == 0 ? bad : d.uniform(0.5f, 1); }, [] { return 0.0f; });
         const solution want = solve(p, in, "reference", nullptr);

@@ -6,9 +6,9 @@
 
 #include "cuda/group_box.h"
 
-#define QUERN_GROUP_BOX_KERNELS(X, type)            \
-  X(type, c8, 6, "groups of up to 8 channels, 3x3") \
-  X(type, c16, 5, "groups of 16 channels, 3x3")
+#define QUERN_GROUP_BOX_KERNELS(X, type, element, small, large, how) \
+  X(type, element, c8, small, how "groups of up to 8 channels, 3x3") \
+  X(type, element, c16, large, how "groups of 16 channels, 3x3")
 
 #ifdef __CUDACC__
 
@@ -26,10 +26,10 @@ __device__ __forceinline__ void store_channels(const tensor_map& map, uint32_t f
                : "memory");
 }
 
-template <class Element, int Depth>
-__device__ __forceinline__ void take_line(group_tile<Element, Depth>& t, int line) {
+template <class Element, int Depth, int High>
+__device__ __forceinline__ void take_line(group_tile<Element, Depth, High>& t, int line) {
 #if __CUDA_ARCH__ >= 800
-  using tile = group_tile<Element, Depth>;
+  using tile = group_tile<Element, Depth, High>;
   constexpr bool small = tile::tiles == 1;
   t.move_up();
 #pragma unroll
@@ -37,13 +37,13 @@ __device__ __forceinline__ void take_line(group_tile<Element, Depth>& t, int lin
     const bool whole = !small || s + 1 < tile::taps;
     uint32_t x[4];
     if (whole) {
-      load_matrices<false>(x, t.row(line, s));
+      load_matrices<false>(x, t.row(line, s, 0));
     } else {
-      load_two_matrices(x, t.row(line, s));
+      load_two_matrices(x, t.row(line, s, 0));
     }
 #pragma unroll
     for (int r = 0; r < tile::taps; ++r) {
-      if (line < r || line - r >= group_box_high) continue;
+      if (line < r || line - r >= High) continue;
       const uint32_t* const w = t.w + (r * tile::taps + s) * tile::words;
       if constexpr (!small) {
 #pragma unroll
@@ -59,6 +59,63 @@ __device__ __forceinline__ void take_line(group_tile<Element, Depth>& t, int lin
   __syncwarp();
   if (line >= tile::taps - 1) t.finish(line - (tile::taps - 1));
 #endif
+}
+
+// Of f32, for outputs of which it is line `From` to line `To` under the filter: products of eight channels, small ones
+// first, from zero.
+template <int From, int To, class Tile>
+__device__ __forceinline__ void take_parts(Tile& t, int line) {
+#if __CUDA_ARCH__ >= 800
+  t.move_up();
+#pragma unroll
+  for (int k = 0; k < Tile::tiles; ++k) {
+    float part[Tile::taps][Tile::tiles][4] = {}, high[Tile::taps][4];
+    const auto multiply = [&](const float(&x)[4], int s, int second) {
+#pragma unroll
+      for (int r = From; r <= To; ++r)
+#pragma unroll
+        for (int n = 0; n < Tile::tiles; ++n) {
+          const uint32_t* const w = t.w + (r * Tile::taps + s) * Tile::words + (k * Tile::tiles + n) * 4 + second;
+          multiply_tf32(part[r][n], x[0], x[1], x[2], x[3], __uint_as_float(w[0]), __uint_as_float(w[1]));
+        }
+    };
+#pragma unroll
+    for (int s = 0; s < Tile::taps; ++s) {
+      uint32_t x[4];
+      load_matrices<false>(x, t.row(line, s, k));
+      float low[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const tf32_pair two = split_tf32(__uint_as_float(x[i]));
+        high[s][i] = two.high, low[i] = two.low;
+      }
+      multiply(low, s, 0);
+      multiply(high[s], s, 2);
+    }
+#pragma unroll
+    for (int s = 0; s < Tile::taps; ++s) multiply(high[s], s, 0);
+#pragma unroll
+    for (int r = From; r <= To; ++r)
+#pragma unroll
+      for (int i = 0; i < 4 * Tile::tiles; ++i) {
+        float& sum = t.sum[r][i / 4][i % 4];
+        sum = r + k == 0 ? part[r][i / 4][i % 4] : sum + part[r][i / 4][i % 4];
+      }
+  }
+  __syncwarp();
+  if (To == Tile::taps - 1) t.finish(line - To);
+#endif
+}
+
+// A loop: unrolled it is larger, and no faster on an H200.
+template <class Tile>
+__device__ __forceinline__ void take_all_parts(Tile& t) {
+  take_parts<0, 0>(t, 0);
+  take_parts<0, 1>(t, 1);
+#pragma unroll 1
+  for (int line = 2; line < Tile::high; ++line) take_parts<0, 2>(t, line);
+  take_parts<1, 2>(t, Tile::high);
+  take_parts<2, 2>(t, Tile::high + 1);
 }
 
 template <class Tile>
@@ -84,12 +141,16 @@ __device__ __forceinline__ void run(const group_box& a) {
   t.load_channels();
   __syncthreads();
   wait(bar, 0);
+  if constexpr (Tile::parts) {
+    take_all_parts(t);
+  } else {
 #pragma unroll
-  for (int line = 0; line < Tile::lines; ++line) take_line(t, line);
+    for (int line = 0; line < Tile::lines; ++line) take_line(t, line);
+  }
   publish_to_engine();
   __syncthreads();
   if (!a.stores) return t.write_out();
-  if (threadIdx.x >= group_box_high) return;
+  if (threadIdx.x >= Tile::high) return;
   store_channels(a.dst, base + threadIdx.x * Tile::line_bytes, t.first_channel(), t.x, t.y + int32_t(threadIdx.x), t.n);
   store_commit();
   store_wait<0>();
@@ -99,18 +160,18 @@ __device__ __forceinline__ void run(const group_box& a) {
 }  // namespace
 }  // namespace quern
 
-#define QUERN_GROUP_BOX_ENTRY(type, name, blocks, about)                                               \
-  extern "C" __global__ void __launch_bounds__(quern::group_tiles<quern::type>::name::threads, blocks) \
-      group_box_##type##_##name##_sm90a(const __grid_constant__ quern::group_box a) {                  \
-    quern::run<quern::group_tiles<quern::type>::name>(a);                                              \
+#define QUERN_GROUP_BOX_ENTRY(type, element, name, blocks, about)                                  \
+  extern "C" __global__ void __launch_bounds__(quern::group_tiles<element>::name::threads, blocks) \
+      group_box_##type##_##name##_sm90a(const __grid_constant__ quern::group_box a) {              \
+    quern::run<quern::group_tiles<element>::name>(a);                                              \
   }
 
 #else
 
 #include "cuda/image.h"
 
-#define QUERN_GROUP_BOX_ROW(type, name, blocks, about) \
-  group_box_row<group_tiles<type>::name>("group_box_" #type "_" #name "_sm90a", blocks, about),
+#define QUERN_GROUP_BOX_ROW(type, element, name, blocks, about) \
+  group_box_row<group_tiles<element>::name>("group_box_" #type "_" #name "_sm90a", blocks, about),
 
 namespace quern {
 namespace {
@@ -121,7 +182,7 @@ constexpr kernel group_box_row(const char* name, int16_t blocks, const char* abo
           .about = about,
           .kind = kind::group_box,
           .type = type_of<typename Tile::element>,
-          .mr = group_box_high,
+          .mr = Tile::high,
           .nr = group_box_wide,
           .taps = Tile::taps,
           .step = 1,
