@@ -242,12 +242,16 @@ double relative_error(const solution& got, const solution& want) {
 
 // Relative errors: whatever states class F32 is no worse than a chain of multiply-adds, which conv_implicit is.
 TEST_F(Gpu, ErrorsOfClassF32) {
-  for (const int64_t channels : {8, 64, 256, 512})
+  const struct {
+    int64_t channels, groups;
+  } cases[] = {{8, 1}, {64, 1}, {256, 1}, {512, 1}, {64, 8}, {64, 4}};
+  for (const auto& [channels, groups] : cases)
     for (const int64_t filter : {1, 3}) {
       quern_problem p = conv(QUERN_NHWC, 1, channels, 12, 64, filter);
+      p.groups = groups, p.weights.size[1] = channels / groups;
       p.accuracy = QUERN_ACCURACY_F32;
       p = completed(p);
-      dice d(static_cast<uint32_t>(channels + filter));
+      dice d(static_cast<uint32_t>(channels + groups - 1 + filter));
       std::normal_distribution<float> normal;
       const operands in(
           p, edge::back, [&] { return normal(d.engine()); }, [] { return 0.0f; });
