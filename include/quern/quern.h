@@ -286,10 +286,10 @@ enum {
  * Some multiply parts of each f32, the property "splits": there an infinite or NaN input or weight makes every
  * output that meets it infinite or NaN, but which of the two is not said, and a zero that meets an infinity is as
  * good as any number.  conv_tensor, conv_tma, conv_first_layer, conv_first_box and conv_group_box have two parts of
- * TF32; what is within 2^-12 of the largest float counts as infinite.  conv_split3, its Winograd forms and gemm_split3 have three of bf16,
- * right up to the largest float, conv_split2 and gemm_split2 two, of which inputs and weights within 2^-8 of it count as
- * infinite; for both denormal inputs, weights and sums are zeros, and parts below the smallest normal float are: from
- * 1e-30 down, inputs and weights lose digits.
+ * TF32; what is within 2^-12 of the largest float counts as infinite.  conv_split3, its Winograd forms and gemm_split3
+ * have three of bf16, right up to the largest float, conv_split2 and gemm_split2 two, of which inputs and weights within
+ * 2^-8 of it count as infinite; for both denormal inputs, weights and sums are zeros, and parts below the smallest
+ * normal float are: from 1e-30 down, inputs and weights lose digits.
  *
  * conv_tma_f16x3 has two parts of F16, and needs to know how large src gets: wish.src_limit.  Inputs are rounded to 22
  * bits and to 2^-39 of the limit, which counts for those below 2^-17 of it: a limit far above what src has costs
