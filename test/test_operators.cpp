@@ -107,6 +107,59 @@ TEST(operators, lines_with_gaps_into_scattered_outputs) {
     }
 }
 
+// Depthwise operands of every layout, turned in bands that meet in the middle of a filter, in classes of dilated lines
+// too.
+TEST(operators, bands_of_turned_depthwise_operands) {
+  const shape shapes[] = {
+      {.n = 2,
+       .groups = 37,
+       .image = {1, 23, 9},
+       .filter = {1, 5, 5},
+       .stride = {1, 3, 3},
+       .begin = {0, 2, 2},
+       .end = {0, 2, 2}},
+      {.groups = 16,
+       .image = {1, 29, 17},
+       .filter = {1, 3, 3},
+       .dilation = {1, 3, 2},
+       .begin = {0, 3, 2},
+       .end = {0, 3, 2}},
+      {.groups = 5,
+       .image = {3, 14, 8},
+       .filter = {2, 13, 7},
+       .stride = {1, 2, 1},
+       .begin = {1, 6, 3},
+       .end = {0, 6, 3}},
+      {.op = QUERN_CONV_TRANSPOSED,
+       .n = 2,
+       .groups = 18,
+       .image = {1, 21, 6},
+       .filter = {1, 4, 3},
+       .stride = {1, 2, 2}},
+      {.k = 20, .image = {1, 19, 11}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
+  };
+  const int residuals[] = {QUERN_RESIDUAL_NONE, QUERN_RESIDUAL_BEFORE, QUERN_RESIDUAL_AFTER};
+  dice d(6);
+  for (const shape& s : shapes)
+    for (quern_layout src : all_layouts)
+      for (quern_layout dst : all_layouts) {
+        quern_problem p = problem_of(s, src, dst);
+        p.epilogue.bias = 1, p.epilogue.activation = QUERN_RELU;
+        p.epilogue.residual = d.of(residuals);
+        if (p.epilogue.residual) p.residual.layout = d.of(all_layouts);
+        p = completed(p);
+        way how;
+        how.side = d.one_in(2) ? edge::front : edge::back;
+        how.small_caches = true;
+        const operands in = small_integers(p, how.side, d);
+        const solution want = expected(p, in);
+        for (const quern_candidate& c : exact_candidates(p))
+          if (strcmp(c.algorithm, "conv_depthwise") == 0) {
+            ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how)));
+          }
+      }
+}
+
 // dst may hold the residual, also where sums pause in dst.
 TEST_P(operators_of, residual_in_place) {
   const quern_layout layout = GetParam();
