@@ -441,6 +441,7 @@ struct dot_f32 {
 //   group             cuda/group.h
 //   group_box         cuda/group_box.h
 //   depthwise_box     cuda/depthwise_box.h
+//   depthwise_image   cuda/depthwise_image.h
 //   toeplitz          cuda/toeplitz.h
 //   first_layer       cuda/first_layer.h
 //   first_box         cuda/first_box.h
@@ -488,6 +489,7 @@ enum class kind : uint8_t {
   group,
   group_box,
   depthwise_box,
+  depthwise_image,
   toeplitz
 };
 constexpr size_t kinds = size_t(kind::toeplitz) + 1;

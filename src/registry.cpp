@@ -90,6 +90,7 @@ const char* kind_name(kind k) {
     case kind::group: return "group";
     case kind::group_box: return "group_box";
     case kind::depthwise_box: return "depthwise_box";
+    case kind::depthwise_image: return "depthwise_image";
     case kind::toeplitz: return "toeplitz";
   }
   return "unknown";

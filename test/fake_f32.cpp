@@ -10,6 +10,8 @@ void quern::test::run_f32(const kernel& row, unsigned blocks, void** parameters)
   depthwise("3x3s2", run_depthwise_boxes<depthwise_3x3s2>);
   depthwise("5x5", run_depthwise_boxes<depthwise_5x5>);
   depthwise("7x7", run_depthwise_boxes<depthwise_7x7>);
+  if (row.kind == kind::depthwise_image)
+    run_depthwise_images(*static_cast<const depthwise_image*>(parameters[0]), blocks);
   run_first_layers<first_f32_64, first_f32_32>(row, "f32", blocks, parameters);
   run_first_boxes<box_f32_64, box_f32_32>(row, "f32", blocks, parameters);
   run_of_type<float>(row, "f32", blocks, parameters);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fake_depthwise_box.h"
+#include "fake_depthwise_image.h"
 #include "fake_first.h"
 #include "fake_friends.h"
 #include "fake_gpu.h"

@@ -248,7 +248,9 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80", "conv_depthwise_box"},
       {"nhwc g96mb32ic96ih112oc96oh56kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
       {"nhwc g576mb16ic576ih14oc576oh7kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
-      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75"},
+      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "depthwise_image_f32_14x14_sm90a"},
+      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75", "conv_depthwise_image"},
+      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15 accuracy=f32", "few_f32_line14_sm75"},
       {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "toeplitz_f16_14x16_sm80"},
       {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f16_line14_sm75", "conv_toeplitz"},
       {"bf16 nhwc g768mb32ic768ih7oc768oh7kh7ph3", "toeplitz_bf16_14x16_sm80"},
@@ -626,7 +628,8 @@ const kernel& kernel_called(const char* name) {
 
 bool for_few_channels(kind k) {
   return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::group_box ||
-         k == kind::depthwise_box || k == kind::toeplitz || k == kind::first_layer || k == kind::first_box;
+         k == kind::depthwise_box || k == kind::depthwise_image || k == kind::toeplitz || k == kind::first_layer ||
+         k == kind::first_box;
 }
 
 // Every row of those for few channels a group and of both algorithms for first layers, often.

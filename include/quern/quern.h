@@ -235,6 +235,8 @@ typedef struct quern_epilogue {
  * first digit is the m of F(m, r); m is 4 and along w alone in conv_winograd_line, 4 and along h alone in
  * conv_grouped_winograd and conv_grouped_planes_winograd.  An infinite or NaN weight does so to outputs that it meets,
  * and may to all of its output channel; and what is within a factor of about 1000 of the largest float may overflow.
+ * conv_depthwise_image shares products between the halves of a line: an infinite or NaN input may make NaN of all lines
+ * of outputs that meet its own, such a weight of its output channel.
  * Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
@@ -278,8 +280,9 @@ enum {
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
  * conv_implicit, conv_tensor, conv_tma, conv_tma_f16x3, conv_first_layer, conv_first_box, conv_few_channels,
- * conv_walk, conv_depthwise_box, conv_group, conv_group_box and conv_toeplitz multiply its zeros, so there an infinite or
- * NaN weight beside padding gives NaN, where the other algorithms leave the tap out: the property "pads" of wish.deny.
+ * conv_walk, conv_depthwise_box, conv_depthwise_image, conv_group, conv_group_box and conv_toeplitz multiply its zeros, so
+ * there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the tap out: the property
+ * "pads" of wish.deny.
  * These last three multiply inputs beside an output's own by zero as well, of some other groups, conv_toeplitz of all of
  * a line: where those are infinite or NaN, the output is NaN.
  *
@@ -439,7 +442,7 @@ typedef struct quern_gpu {
  * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
  * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob.  src must be aligned
  * to 16 bytes where a plan without workspace is one of conv_tma, conv_tma_f16x3, conv_first_box, conv_group_box,
- * conv_depthwise_box and conv_toeplitz (wish.deny keeps them away). */
+ * conv_depthwise_box, conv_depthwise_image and conv_toeplitz (wish.deny keeps them away). */
 QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
 
 /* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what
