@@ -815,6 +815,10 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
        1},
       {"conv_transposed f16 nhwc ic16ih8oc8oh15kh1sh2", "taps is 0, it takes 1", "tma_f16_256x64_halo", 1},
       {"f16 nhwc ic16ih8oc8oh8kh5ph2", "window.filter[2] is 5, it takes 3", "tma_f16_208x64_w3_", 1},
+      {"nhwc g8ic8ih15oc8oh15kh3ph1", "lines of src or dst is 15, it takes 14", "depthwise_image_f32", 1},
+      {"nhwc g8ic8ih9iw15oc8oh9ow15kh3ph1", "pixels of a line of src or dst is 15, it takes 14", "depthwise_image_f32",
+       1},
+      {"nhwc g6ic6ih9oc6oh9kh3ph1", "src.size[1] modulo 16 bytes is 2, it takes 0", "depthwise_image_f32", 1},
   };
   for (const auto& c : cases) expect_refusals(device, c.line, c.sentence, c.kernel, c.kernels);
 }
