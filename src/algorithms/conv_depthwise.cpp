@@ -38,10 +38,7 @@ struct turned {
   bool any() const { return src || dst || residual; }
   // Elements of the workspace for so many lines of each.
   double size(const geometry& g, int64_t in_lines, int64_t out_lines) const {
-    const auto of = [](const int64_t(&size)[3], int64_t lines) {
-      return double(size[0]) * double(lines) * double(size[2]) * turned_channels;
-    };
-    return double(src) * of(g.in, in_lines) + (double(dst) + double(residual)) * of(g.out, out_lines);
+    return double(src) * turned_size(g.in, in_lines) + (double(dst) + double(residual)) * turned_size(g.out, out_lines);
   }
 };
 
@@ -281,7 +278,7 @@ void run(const job& j, const execution& e) {
     if (t.any()) {
       float* free = reinterpret_cast<float*>(workspace);
       const auto take = [&](int64_t lines, const int64_t(&size)[3]) {
-        return std::exchange(free, free + turned_size(size, lines));
+        return std::exchange(free, free + int64_t(turned_size(size, lines)));
       };
       if (t.src) {
         const range in_lines = lines_read(ph.h, out_lines);

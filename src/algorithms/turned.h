@@ -19,8 +19,8 @@ struct turned_side {
 };
 
 // Elements of so many lines.
-inline int64_t turned_size(const int64_t (&size)[3], int64_t lines) {
-  return size[0] * lines * size[2] * turned_channels;
+inline double turned_size(const int64_t (&size)[3], int64_t lines) {
+  return double(size[0]) * double(lines) * double(size[2]) * turned_channels;
 }
 
 // The strides of so many lines in the workspace, where there is one image, and its first channel is the block's.
