@@ -32,25 +32,14 @@ shares shares_of(const geometry& g, const machine& m) {
 
 refusal refuse(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
-  if (g.c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 1};
-  if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
-  if (const refusal r = refuse_few(p, row)) return r;
-  for (int i = 1; i < 3; ++i)
-    if (g.dilation[i] != 1) return g.refuse(window_dilation, i, g.dilation[i], 1);
+  if (const refusal r = refuse_all_but_depthwise(p, row)) return r;
   if (const int64_t most = std::max(g.in[1], g.out[1]); most > row.mr)
     return {QUERN_REASON_SHAPE, "lines of src or dst", most, row.mr};
   if (const int64_t most = std::max(g.in[2], g.out[2]); most > row.nr)
     return {QUERN_REASON_SHAPE, "pixels of a line of src or dst", most, row.nr};
-  if (p.epilogue.residual) return {QUERN_REASON_EPILOGUE, "epilogue.residual", p.epilogue.residual, 0};
-  if (!only_clamps(epilogue_f32{.activation = p.epilogue.activation}))
-    return {QUERN_REASON_EPILOGUE, "epilogue.activation", p.epilogue.activation, QUERN_RELU};
-  // Pixels of 16 bytes lie channels last.
-  constexpr int64_t whole = 4;
-  if (g.groups % whole != 0) return {QUERN_REASON_SHAPE, "src.size[1] modulo 16 bytes", g.groups % whole, 0};
-  if (g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
-  for (const int i : {0, 3, 4})
-    if (g.src[i] <= 0 || g.src[i] % whole != 0 || g.src[i] >= int64_t{1} << 36)
-      return {QUERN_REASON_SHAPE, "src.stride modulo 16 bytes", g.src[i] % whole, 0};
+  if (const refusal r = refuse_all_but_clamps(p)) return r;
+  if (const refusal r = refuse_broken_pixels(p)) return r;
+  if (const refusal r = refuse_uneven_strides(p)) return r;
   return refuse_many(double(g.n * chunks_of(g)) * row.threads, "tiles");
 }
 
@@ -125,12 +114,9 @@ quern_status launch(const job& j, const launching& l) {
   a.weights = reinterpret_cast<const float*>(l.packed), a.ahead = l.loaded.ahead;
   a.out = output_of(j, g, phase_of(g, 0), l.args, 1);
   a.out.k = int32_t(g.groups);
-  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? apart * 4 : 16); };
-  const uint64_t size[] = {uint64_t(g.groups), uint64_t(g.in[2]), uint64_t(g.in[1]), uint64_t(g.n)};
-  const uint64_t apart[] = {bytes(g.in[2], g.src[4]), bytes(g.in[1], g.src[3]), bytes(g.n, g.src[0])};
+  const int64_t size[] = {g.groups, g.in[2], g.in[1], g.n};
   const uint32_t box[] = {uint32_t(block::channels), uint32_t(block::columns), 1, uint32_t(block::together)};
-  if (const quern_status s =
-          encode_tiled(l, &a.src, {cuda_map_f32, cuda_map_swizzle_none, 4, l.args.src, size, apart, box}))
+  if (const quern_status s = map_pixels(l, QUERN_F32, cuda_map_swizzle_none, l.args.src, size, g.src, box, &a.src))
     return s;
   return launch_kernel(l, j.row, uint32_t(a.chunks * a.parts), &a);
 }

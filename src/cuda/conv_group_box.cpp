@@ -51,9 +51,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
     if (g.stride[i] != 1) return g.refuse(window_stride, i, g.stride[i], 1);
     if (g.dilation[i] != 1) return g.refuse(window_dilation, i, g.dilation[i], 1);
   }
-  if (p.epilogue.residual) return {QUERN_REASON_EPILOGUE, "epilogue.residual", p.epilogue.residual, 0};
-  if (!only_clamps(epilogue_f32{.activation = p.epilogue.activation}))
-    return {QUERN_REASON_EPILOGUE, "epilogue.activation", p.epilogue.activation, QUERN_RELU};
+  if (const refusal r = refuse_all_but_clamps(p)) return r;
   if (g.c * g.groups % 8 != 0) return {QUERN_REASON_SHAPE, "src.size[1] modulo 8", g.c * g.groups % 8, 0};
   // Pixels of 16 bytes lie channels last.
   const int64_t whole = 16 / type_bytes(row.type);
@@ -126,16 +124,6 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   j.row.type == QUERN_F32 ? as(float{}) : as(uint16_t{});
 }
 
-// A tensor as boxes of so many lines are cut from it.
-quern_status map_boxes(const launching& l, quern_type type, const void* memory, const int64_t (&size)[4],
-                       const int64_t* stride, uint32_t pixels, uint32_t lines, tensor_map& map) {
-  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? apart * type_bytes(type) : 16); };
-  const uint64_t sizes[] = {uint64_t(size[0]), uint64_t(size[1]), uint64_t(size[2]), uint64_t(size[3])};
-  const uint64_t apart[] = {bytes(size[1], stride[4]), bytes(size[2], stride[3]), bytes(size[3], stride[0])};
-  const uint32_t box[] = {uint32_t(128 / type_bytes(type)), pixels, lines, 1};
-  return encode_tiled(l, &map, {map_type(type), cuda_map_swizzle_128, 4, memory, sizes, apart, box});
-}
-
 quern_status launch(const job& j, const launching& l) {
   const geometry& g = geometry_of(j.problem);
   const phase ph = phase_of(g, 0);
@@ -148,10 +136,13 @@ quern_status launch(const job& j, const launching& l) {
   a.stores = in_chunks(a.out.dst, g.dst, 16 / type_bytes(j.row.type), j.row.type);
   const int64_t channels = g.c * g.groups, from[] = {channels, g.in[2], g.in[1], g.n},
                 to[] = {channels, g.out[2], g.out[1], g.n};
-  const uint32_t lines = uint32_t(j.row.mr + j.row.taps - 1);
-  if (const quern_status s = map_boxes(l, j.row.type, l.args.src, from, g.src, group_box_pitch, lines, a.src)) return s;
+  const uint32_t slab = uint32_t(128 / type_bytes(j.row.type)), lines = uint32_t(j.row.mr + j.row.taps - 1);
+  const uint32_t under[] = {slab, group_box_pitch, lines, 1}, tile[] = {slab, group_box_wide, 1, 1};
+  const quern_type type = j.row.type;
+  if (const quern_status s = map_pixels(l, type, cuda_map_swizzle_128, l.args.src, from, g.src, under, &a.src))
+    return s;
   if (a.stores)
-    if (const quern_status s = map_boxes(l, j.row.type, a.out.dst, to, g.dst, group_box_wide, 1, a.dst)) return s;
+    if (const quern_status s = map_pixels(l, type, cuda_map_swizzle_128, a.out.dst, to, g.dst, tile, &a.dst)) return s;
   return launch_kernel(l, j.row, uint32_t(blocks_of(g, j.row)), &a, uint32_t(j.blocks.word[0]));
 }
 

@@ -40,10 +40,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
     return {QUERN_REASON_SHAPE, "lines of src or dst", most, row.mr};
   if (const int64_t most = std::max(g.in[2], g.out[2]); most > row.nr)
     return {QUERN_REASON_SHAPE, "pixels of a line of src or dst", most, row.nr};
-  // Pixels of 16 bytes lie channels last.
-  constexpr int64_t whole = 8;
-  if (g.groups % whole != 0) return {QUERN_REASON_SHAPE, "src.size[1] modulo 16 bytes", g.groups % whole, 0};
-  if (g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
+  if (const refusal r = refuse_broken_pixels(p)) return r;
+  const int64_t whole = 16 / type_bytes(row.type);
   for (const int i : {0, 3, 4})
     if (g.src[i] % whole != 0) return {QUERN_REASON_SHAPE, "src.stride modulo 16 bytes", g.src[i] % whole, 0};
   return refuse_many(double(blocks_of(g)) * row.threads, "tiles");

@@ -75,4 +75,46 @@ void pack_few(const job& j, int64_t first, int64_t count, const void* weights, c
   as(uint16_t{});
 }
 
+refusal refuse_all_but_depthwise(const full_problem& p, const kernel& row) {
+  const geometry& g = geometry_of(p);
+  if (g.c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 1};
+  if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
+  if (const refusal r = refuse_few(p, row)) return r;
+  for (int i = 1; i < 3; ++i)
+    if (g.dilation[i] != 1) return g.refuse(window_dilation, i, g.dilation[i], 1);
+  return {};
+}
+
+refusal refuse_all_but_clamps(const quern_problem& p) {
+  if (p.epilogue.residual) return {QUERN_REASON_EPILOGUE, "epilogue.residual", p.epilogue.residual, 0};
+  if (!only_clamps(epilogue_f32{.activation = p.epilogue.activation}))
+    return {QUERN_REASON_EPILOGUE, "epilogue.activation", p.epilogue.activation, QUERN_RELU};
+  return {};
+}
+
+refusal refuse_broken_pixels(const full_problem& p) {
+  const geometry& g = geometry_of(p);
+  const int64_t whole = 16 / type_bytes(p.src.type);
+  if (g.groups % whole != 0) return {QUERN_REASON_SHAPE, "src.size[1] modulo 16 bytes", g.groups % whole, 0};
+  if (g.src[1] != 1) return {QUERN_REASON_SHAPE, "src.stride[1]", g.src[1], 1};
+  return {};
+}
+
+refusal refuse_uneven_strides(const full_problem& p) {
+  const geometry& g = geometry_of(p);
+  const int64_t whole = 16 / type_bytes(p.src.type);
+  for (const int i : {0, 3, 4})
+    if (g.src[i] <= 0 || g.src[i] % whole != 0 || g.src[i] >= int64_t{1} << 36)
+      return {QUERN_REASON_SHAPE, "src.stride modulo 16 bytes", g.src[i] % whole, 0};
+  return {};
+}
+
+quern_status map_pixels(const launching& l, quern_type type, int swizzle, const void* memory, const int64_t (&size)[4],
+                        const int64_t* stride, const uint32_t (&box)[4], void* map) {
+  const auto bytes = [&](int64_t count, int64_t apart) { return uint64_t(count > 1 ? apart * type_bytes(type) : 16); };
+  const uint64_t sizes[] = {uint64_t(size[0]), uint64_t(size[1]), uint64_t(size[2]), uint64_t(size[3])};
+  const uint64_t apart[] = {bytes(size[1], stride[4]), bytes(size[2], stride[3]), bytes(size[3], stride[0])};
+  return encode_tiled(l, map, {map_type(type), swizzle, 4, memory, sizes, apart, box});
+}
+
 }  // namespace quern

@@ -51,6 +51,18 @@ inline void take_pixels(few_phase& a, const job& j, const geometry& g, const pha
 }
 
 refusal refuse_few(const full_problem&, const kernel&);
+// All but one output a channel, without dilation.
+refusal refuse_all_but_depthwise(const full_problem&, const kernel&);
+// Residuals, and activations that are more.
+refusal refuse_all_but_clamps(const quern_problem&);
+// src of depthwise whose pixels are not whole pieces of 16 bytes, channels last.
+refusal refuse_broken_pixels(const full_problem&);
+// And whose pixels, lines or images do not lie at whole pieces, as the copy engine wants them.
+refusal refuse_uneven_strides(const full_problem&);
 void pack_few(const job&, int64_t first, int64_t count, const void* weights, char* payload);
+
+// Such pixels, of which the copy engine takes boxes: channels, columns, lines, images.
+quern_status map_pixels(const launching&, quern_type, int swizzle, const void* memory, const int64_t (&size)[4],
+                        const int64_t* stride, const uint32_t (&box)[4], void* map);
 
 }  // namespace quern
