@@ -4,7 +4,7 @@
 #
 # A kernel file is src/<backend>/<what>_<isa>.cpp, for CUDA .cu, and ends with QUERN_KERNELS(<stem>, rows...).
 # The last word of its name is a row of the table below, which gives the compiler flags and the processors that
-# have it.  common_<isa>.cpp has no rows: it is what those of an ISA share.  An algorithm is a file
+# have it.  finish_copy_<isa>.cpp has no rows: it is what those of an ISA share.  An algorithm is a file
 # src/algorithms/<name>.cpp, of a GPU src/<backend>/<name>.cpp, that ends with QUERN_ALGORITHM(<name>, ...).
 
 # isa | folder | CMAKE_SYSTEM_PROCESSOR matches | flags (GCC and Clang; of nvcc: cuda.cmake)
@@ -83,7 +83,7 @@ function(quern_find_kernels src folder)
     if(NOT isa IN_LIST quern_known_isas OR NOT QUERN_FOLDER_${isa} STREQUAL backend)
       message(FATAL_ERROR "src/${backend}/${stem}: no ISA called '${isa}' in the folder ${backend} (the table is in cmake/kernels.cmake)")
     endif()
-    if(stem MATCHES "^common_")
+    if(stem MATCHES "^finish_copy_")
       if(CMAKE_SYSTEM_PROCESSOR MATCHES "${QUERN_PROCESSOR_${isa}}")
         separate_arguments(flags UNIX_COMMAND "${QUERN_FLAGS_${isa}}")
         set_source_files_properties("${file}" PROPERTIES COMPILE_OPTIONS "${flags}")

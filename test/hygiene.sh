@@ -29,9 +29,9 @@ check_object() {
       stem=${stem%.cu}
       global="[RD] _ZN5quern4rows[0-9]*${stem%_*}_*_${stem##*_}E"
       most=9 ;;
-    common_*)
+    finish_copy_*)
       stem=${stem%.cpp}
-      global="T _ZN5quern[0-9]*_${stem#common_}*E*"
+      global="T _ZN5quern[0-9]*_${stem#finish_copy_}*E*"
       most=3 ;;
     *)
       stem=${stem%.cpp}
@@ -100,7 +100,7 @@ check_table() {
     [ "$folder" = cuda ] && ending=cu
     for file in "$src/$folder"/*.$ending; do
       name=$(basename "$file" .$ending)
-      [ "${name#common_}" != "$name" ] || echo "QUERN_FILE($name, $folder)"
+      [ "${name#finish_copy_}" != "$name" ] || echo "QUERN_FILE($name, $folder)"
     done
   done | sort)
   rows=$(sort "$table")

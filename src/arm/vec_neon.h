@@ -15,7 +15,7 @@ namespace quern {
 
 struct copy_f32;
 struct output_f32;
-// Once for all kernels: common_neon.cpp.
+// Once for all kernels: finish_copy_neon.cpp.
 void copy_neon(const copy_f32&);
 void finish_neon(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
 

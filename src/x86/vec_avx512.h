@@ -18,7 +18,7 @@ namespace quern {
 
 struct copy_f32;
 struct output_f32;
-// Once for all kernels: common_avx512.cpp.
+// Once for all kernels: finish_copy_avx512.cpp.
 void copy_avx512(const copy_f32&);
 void finish_avx512(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
 void finish_avx512_half(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
