@@ -235,8 +235,8 @@ typedef struct quern_epilogue {
  * first digit is the m of F(m, r); m is 4 and along w alone in conv_winograd_line, 4 and along h alone in
  * conv_grouped_winograd and conv_grouped_planes_winograd.  An infinite or NaN weight does so to outputs that it meets,
  * and may to all of its output channel; and what is within a factor of about 1000 of the largest float may overflow.
- * conv_depthwise_image shares products between the halves of a line: an infinite or NaN input may make NaN of all lines
- * of outputs that meet its own, such a weight of its output channel.
+ * conv_depthwise_image shares products between the halves of a line, and has zeros where the filter does not reach: an
+ * infinite or NaN input may make NaN of its channel in its image, such a weight of its output channel.
  * Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
