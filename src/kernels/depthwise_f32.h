@@ -201,7 +201,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         pointers p(dst, static_cast<ptrdiff_t>(d.out.ldc));
         QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
           float* const to = const_cast<float*>(p.get(j));
-          if constexpr (part)
+          if (part && k.count < V::width)
             acc[j].store_part(to, k.count);
           else
             acc[j].store(to);
