@@ -106,13 +106,15 @@ struct gemm_f32 {
   } step;
 };
 
-// dst[i * dst_row + j] = src[i * src_row + j * src_col]: what packing moves, straight or transposed.
+// dst[i * dst_row + j] = src[i * src_row + (j + skip) / times * src_col]: what packing moves, straight or transposed,
+// each column `times` times.  skip < times: what is left out of the first one.
 struct copy_f32 {
   size_t rows, cols;
   const float* src;
   size_t src_row, src_col;
   float* dst;
   size_t dst_row;
+  size_t times = 1, skip = 0;
 };
 
 // ---- depthwise_f32 ----------------------------------------------------------------------------

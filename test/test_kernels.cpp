@@ -363,17 +363,20 @@ TEST_P(kernels, copy_every_block_between_guard_pages) {
         for (size_t cols = 0; cols <= 40; ++cols) {
           const size_t src_row = way.row(rows, cols), src_col = way.col(rows, cols), dst_row = cols + (rows + cols) % 3;
           const bool none = rows == 0 || cols == 0;
-          const size_t src_count = none ? 0 : (rows - 1) * src_row + (cols - 1) * src_col + 1;
+          const size_t times = d.one_in(2) ? 1 : static_cast<size_t>(d.from(2, 20)), skip = d.from(0, times - 1);
+          const size_t columns = (cols + skip + times - 1) / times;
+          const size_t src_count = none ? 0 : (rows - 1) * src_row + (columns - 1) * src_col + 1;
           const size_t dst_count = none ? 0 : (rows - 1) * dst_row + cols;
           float* from = src.take(src_count, 0);
           for (size_t i = 0; i < src_count; ++i) from[i] = static_cast<float>(i);
           float* to = dst.take(dst_count, canary);
           dst.mark(dst_count);
-          row().copy({rows, cols, from, src_row, src_col, to, dst_row});
+          row().copy({rows, cols, from, src_row, src_col, to, dst_row, times, skip});
           for (size_t i = 0; i < rows; ++i)
             for (size_t j = 0; j < dst_row && i * dst_row + j < dst_count; ++j)
-              ASSERT_EQ(to[i * dst_row + j], j < cols ? static_cast<float>(i * src_row + j * src_col) : canary)
-                  << way.name << " " << rows << " x " << cols << " at " << i << ", " << j;
+              ASSERT_EQ(to[i * dst_row + j],
+                        j < cols ? static_cast<float>(i * src_row + (j + skip) / times * src_col) : canary)
+                  << way.name << " " << rows << " x " << cols << " at " << i << ", " << j << ", " << times << " times";
           ASSERT_TRUE(dst.marked(dst_count)) << way.name << " " << rows << " x " << cols;
         }
   }

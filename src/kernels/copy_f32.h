@@ -61,7 +61,40 @@ void interleave(const copy_f32& c) {
 }
 
 template <class V>
+void copy(const copy_f32&);
+
+// Columns several times, the last vector first: what others read of dst, where plain columns wait, lies before it.
+template <class V>
+void copy_spread(const copy_f32& c) {
+  constexpr size_t W = V::width;
+  copy_f32 plain = c;
+  if (c.src_col != 1) {
+    plain.cols = (c.skip + c.cols - 1) / c.times + 1, plain.times = 1;
+    copy<V>(plain);
+    plain.src = c.dst, plain.src_row = c.dst_row;
+  }
+  for (size_t j = (c.cols + W - 1) / W * W; j > 0;) {
+    j -= W;
+    const size_t count = c.cols - j < W ? c.cols - j : W, first = (j + c.skip) / c.times;
+    const size_t columns = (j + count - 1 + c.skip) / c.times - first + 1;
+    alignas(64) int32_t lane[W];
+    for (size_t i = 0; i < W; ++i) lane[i] = i < count ? static_cast<int32_t>((j + i + c.skip) / c.times - first) : 0;
+    const typename V::index index = V::load_index(lane);
+    const float* src = plain.src + first;
+    float* dst = c.dst + j;
+    for (size_t i = 0; i < c.rows; ++i, src += plain.src_row, dst += c.dst_row) {
+      const V out = V::permute(V::load_part(src, columns), index);
+      if (count == W)
+        out.store(dst);
+      else
+        out.store_part(dst, count);
+    }
+  }
+}
+
+template <class V>
 void copy(const copy_f32& c) {
+  if (c.times > 1 && c.cols > 0) return copy_spread<V>(c);
   if (c.src_col == 1) return copy_straight<V>(c);
   if (c.src_row == 1 && c.rows >= 8 && c.cols >= 8) return copy_transposed<V>(c);
   if (c.src_row == 1 && c.dst_row == c.cols && c.cols == 2) return interleave<2>(c);
