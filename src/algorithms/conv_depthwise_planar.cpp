@@ -102,11 +102,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // A plane in and a plane out, one after the other.
-  if (slow_l3(m) && g.k == 1 && g.src_block == 1) return overlapped(row, m, b, slow_copy_cycles(g, m));
+  // GEMMs, which take many outputs of a plane faster, are predicted about as much too slow (5x5, 64 of one plane, 1.5
+  // times: Zen 4).
+  const bool many = g.k > 16;
+  // A plane in and a few planes out, one after the other.
+  if (slow_l3(m) && !many && g.src_block == 1) return overlapped(row, m, b, slow_copy_cycles(g, m));
   // Lines of dst are read before they are written, and many lines are on their way at once.
-  // An L3 that answers in time hides most of a plane that becomes one.
-  const double bytes = (slow_l3(m) || g.k > 1 ? 1.5 : 0.5) * (o.image + 2 * o.output);
+  // An L3 that answers in time hides most of a plane.
+  const double bytes = (slow_l3(m) || many ? 1.5 : 0.5) * (o.image + 2 * o.output);
   return overlapped(row, m, b, bytes / (copy_rate(m, o.all()) * m.cycle_ns));
 }
 
