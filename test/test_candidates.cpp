@@ -297,12 +297,8 @@ TEST(Candidates, EveryReasonIsExplained) {
       "dst.layout", "dst.layout is nc4hw4, it takes nhwc");
 #endif
   check(
-      chw,
-      [](quern_problem& q, quern_wish&) {
-        q.weights.size[0] = 128, q.groups = 64, q.weights.size[1] = 1;
-      },
-      "conv_depthwise", a_depthwise_kernel, QUERN_REASON_SHAPE, "dst.size[1] / groups",
-      "dst.size[1] / groups is 2, it takes 1");
+      chw, [](quern_problem& q, quern_wish&) { q.groups = 32, q.weights.size[1] = 2; }, "conv_depthwise",
+      a_depthwise_kernel, QUERN_REASON_SHAPE, "src.size[1] / groups", "src.size[1] / groups is 2, it takes 1");
   check(
       p, [](quern_problem& q, quern_wish&) { q.accuracy = QUERN_ACCURACY_EXACT; }, "conv_im2col", small,
       QUERN_REASON_ACCURACY, "accuracy", "error class is 20, the problem accepts 10");

@@ -108,7 +108,7 @@ TEST(operators, lines_with_gaps_into_scattered_outputs) {
 }
 
 // Depthwise operands of every layout, turned in bands that meet in the middle of a filter, in classes of dilated lines
-// too.
+// and phases of transposed ones too, and spread where a channel has several outputs.
 TEST(operators, bands_of_turned_depthwise_operands) {
   const shape shapes[] = {
       {.n = 2,
@@ -136,6 +136,31 @@ TEST(operators, bands_of_turned_depthwise_operands) {
        .image = {1, 21, 6},
        .filter = {1, 4, 3},
        .stride = {1, 2, 2}},
+      // The first phase of lines has no taps, the second falls into classes.
+      {.op = QUERN_CONV_TRANSPOSED,
+       .groups = 18,
+       .image = {1, 20, 6},
+       .filter = {1, 3, 3},
+       .stride = {1, 2, 3},
+       .dilation = {1, 6, 2},
+       .begin = {0, 1, 1},
+       .output_padding = {0, 1, 2}},
+      {.op = QUERN_CONV_TRANSPOSED,
+       .k = 3,
+       .groups = 7,
+       .image = {2, 12, 9},
+       .filter = {2, 5, 3},
+       .stride = {2, 3, 1},
+       .begin = {0, 2, 1},
+       .end = {0, 1, 1}},
+      {.n = 2, .k = 2, .groups = 21, .image = {1, 25, 12}, .filter = {1, 5, 5}, .begin = {0, 2, 2}, .end = {0, 2, 2}},
+      {.k = 5,
+       .groups = 9,
+       .image = {1, 22, 15},
+       .filter = {1, 3, 3},
+       .stride = {1, 2, 2},
+       .begin = {0, 1, 1},
+       .end = {0, 1, 1}},
       {.k = 20, .image = {1, 19, 11}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
   };
   const int residuals[] = {QUERN_RESIDUAL_NONE, QUERN_RESIDUAL_BEFORE, QUERN_RESIDUAL_AFTER};

@@ -3,9 +3,9 @@
 // Depthwise convolution, forward and transposed, any number of outputs a channel, where channels lie side by side:
 // NHWC, and blocks of channels that are whole vectors.  Operands of other layouts are turned on their way.
 //
-//   item = image, phase, band of lines, block of channels          one task of the parallel_for
+//   item = image, band of lines, block of channels                 one task of the parallel_for
 //     row.copy                                                     of src and residual what does not lie so
-//     for class of lines, class of pixels
+//     for phase, class of lines, class of pixels
 //       for output plane
 //         row.depthwise                                            vector by vector, each over all lines
 //     row.copy                                                     dst, likewise
@@ -31,7 +31,8 @@ bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t
   return block == 1 ? channels == 1 || stride == 1 : block % vector == 0 || channels <= block;
 }
 
-// The operands that do not lie in rows of vectors.
+// The operands that do not lie in rows of vectors.  A src that is turned has a channel for each output, which kernels
+// made for a filter want.
 struct turned {
   bool src, dst, residual;
 
@@ -44,27 +45,29 @@ struct turned {
 
 turned turned_of(const quern_problem& p, const geometry& g, const kernel& row) {
   const int64_t k = g.groups * g.k, vector = row.vector;
-  return {!one_row_of_vectors(g.src_block, g.src[1], g.groups, vector),
+  // Kernels find the inputs of a vector of outputs by counting vectors.
+  const bool spread = g.k > 1 && (row.taps || g.src_block > vector);
+  return {spread || !one_row_of_vectors(g.src_block, g.src[1], g.groups, vector),
           !one_row_of_vectors(g.dst_block, g.dst[1], k, vector),
           p.epilogue.residual && !one_row_of_vectors(g.residual_block, g.residual[1], k, vector)};
 }
 
-// Lines of the image that so many lines of a phase's outputs read, at most.
+// A band has whole groups of so many lines of outputs: a line of each phase, and of each class.
+int64_t lines_together(const geometry& g) {
+  return std::min(std::max<int64_t>(1, g.out[1]), g.phases(1) * (g.dilation[1] / std::gcd(g.stride[1], g.dilation[1])));
+}
+
+// Lines of the image that so many lines of outputs read, at most.
 int64_t lines_under(const geometry& g, int64_t lines) {
-  const int64_t taps = up(g.filter[1], g.tapped_phases(1)), step = g.transposed ? 1 : g.stride[1];
-  const int64_t apart = g.transposed ? g.dilation[1] / std::gcd(g.stride[1], g.dilation[1]) : g.dilation[1];
-  return std::min(g.in[1], (lines - 1) * (lines > 1 ? step : 0) + (taps - 1) * apart + 1);
+  const int64_t reach = (g.filter[1] - 1) * g.dilation[1], last = lines - 1;
+  return std::min(g.in[1], 1 + (g.transposed ? (last + reach) / g.stride[1] : last * g.stride[1] + reach));
 }
 
 refusal refuse_turned(const full_problem& p, const turned& t) {
   const geometry& g = geometry_of(p);
-  // Inputs are turned that lie as outputs do, and outputs that lie side by side.
-  if (t.src && g.k > 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
-  if ((t.dst || t.residual) && g.phases() > 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
   if (t.dst && g.dst_block == 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
   constexpr int64_t most = int64_t{1} << 26;
-  const axis h = phase_of(g, 0).h;
-  const int64_t lines = std::min(h.out_count, axis_class::count_of(h));
+  const int64_t lines = lines_together(g);
   const double size = t.size(g, lines_under(g, lines), lines);
   if (size <= double(most)) return {};
   return {QUERN_REASON_SHAPE, "(filter rows * row of src + row of dst) * 16", int64_t(std::min(size, 1e18)), most};
@@ -73,11 +76,8 @@ refusal refuse_turned(const full_problem& p, const turned& t) {
 refusal refuse(const full_problem& p, const kernel& row) {
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
   const geometry& g = geometry_of(p);
-  // Inputs of a vector of outputs are found by counting vectors.
-  if (g.k > 1 && g.src_block > row.vector) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
   if (g.filter[0] > most_planes) return g.refuse(window_filter, 0, g.filter[0], most_planes);
   if (row.taps) {
-    if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
     if (g.filter[2] != row.taps) return g.refuse(window_filter, 2, g.filter[2], row.taps);
     if (g.transposed && g.stride[2] != 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
     const int64_t step = g.stride[2] / std::gcd(g.stride[2], g.dilation[2]);
@@ -90,7 +90,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
 
 // A multiply-add of a vector costs half a cycle; a load as much, of pixels once for all taps that share it,
 // where the kernel knows its filter.
-double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
+double compute_cycles(const geometry& g, const turned& t, const kernel& row, const machine& on) {
   const double pixels = double(g.n * g.out[0] * g.out[1] * g.out[2]), vectors = double(up(g.groups * g.k, row.vector));
   const double rows = double(g.filter[0] * g.filter[1]) / double(g.transposed ? g.stride[0] * g.stride[1] : 1);
   const double taps = double(g.filter[2]) / double(g.transposed ? g.stride[2] : 1);
@@ -100,9 +100,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   // Around a line, or three of them at once.
   const bool three = row.vector == 16 && row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
   const double around = !in_halves(on) ? 2.5 : three ? 0.8 : 2.1;
-  // Several outputs of a channel: its pixels are gathered for them (3x3 to 7x7, 1.4 to 1.9 times).
-  const double spread = g.k > 1 ? 1.5 : 1;
-  return spread * pixels * vectors * (inside * rows * std::max(taps, loads) / 2 + around);
+  // Several outputs of a channel whose pixels are spread by the kernel: for taps side by side a pixel serves several.
+  const double spread = g.k == 1 || t.src ? 0 : phase_of(g, 0).w.in_step == 1 ? 1.5 : 3.5;
+  return pixels * vectors * (inside * rows * (std::max(taps, loads) / 2 + spread) + around);
 }
 
 // The most channels that lie side by side in every operand whose blocks are several vectors, 0 where none has such.
@@ -120,30 +120,49 @@ int64_t lines_of(const geometry& g, double bytes) {
   return int64_t(std::clamp(fit + 0.5, 2.0, 1e9));
 }
 
-// What turning takes, of so many lines of each image: an element of planes 0.35 clocks, and each plane its ends; of
-// blocks each four (Zen 4).
+// What turning takes, of so many lines of each image: an element of planes 0.35 clocks, or one where they are fewer
+// than eight, and each plane its ends; of blocks each four; of those that are spread 0.25 more (Zen 4).
 double turning_cycles(const geometry& g, const turned& t, const machine& on, double in_lines) {
-  const double planes = double(g.n * g.groups * g.k);
-  const auto of = [&](int64_t block, double elements) {
-    return block == 1 ? 0.35 * elements + 10 : 4.0 / double(block) * elements;
+  const double groups = double(g.n * g.groups), k = double(g.k);
+  const auto of = [&](const int64_t* stride, int64_t block, double elements, double each = 0.35) {
+    if (block == 1 && stride[1] != 1) return each * elements + 10;
+    return 4.0 / double(block == 1 ? turned_channels : block) * elements;
   };
-  const double in = double(g.phases() * g.in[0] * g.in[2]) * in_lines, out = double(g.out[0] * g.out[1] * g.out[2]);
-  return clock_cycles(on) * planes *
-         (t.src * of(g.src_block, in) + t.dst * of(g.dst_block, out) + t.residual * of(g.residual_block, out));
+  const double in = double(g.in[0] * g.in[2]) * in_lines, out = double(g.out[0] * g.out[1] * g.out[2]);
+  const double spread = g.k > 1 ? 0.25 * k * in : 0;
+  return clock_cycles(on) * groups *
+         (t.src * (of(g.src, g.src_block, in, g.k > 2 ? 1 : 0.35) + spread) + t.dst * k * of(g.dst, g.dst_block, out) +
+          t.residual * k * of(g.residual, g.residual_block, out));
 }
 
-// Bands whose lines L2 keeps beside what they are turned into, long enough that those under two bands count little.
+// Lines of outputs whose band L2 keeps beside what it is turned into, enough that those under two bands count little.
+// Pixels of all channels come back for every sixteen of these, which does not pay from further than twice L2 (depthwise
+// 3x3 from 256 channels to 512, 112x112, channels last: 1.6 times as fast, Zen 4).
+int64_t lines_of_turned(const geometry& g, const turned& t, const machine& m) {
+  // The lines of outputs that move a filter on, those that it moves by, and bytes of so many blocks of channels of
+  // both.
+  const int64_t out_step = g.phases(1), in_step = g.transposed ? 1 : std::min(g.stride[1], g.in[1]);
+  const auto bytes_of = [&](double src, double dst, double residual) {
+    return std::max(1.0, 4 * (src * turned_size(g.in, in_step) + (dst + residual) * turned_size(g.out, out_step)));
+  };
+  const auto beside = [](const int64_t* stride, int64_t block, int64_t channels) {
+    return channels_dense(stride, block) ? double(channels) / turned_channels : 0;
+  };
+  const int64_t k = g.groups * g.k;
+  const double copied = bytes_of(t.src, t.dst, t.residual);
+  const double lying = bytes_of(beside(g.src, g.src_block, g.groups), beside(g.dst, g.dst_block, k),
+                                beside(g.residual, g.residual_block, k));
+  const int64_t steps = int64_t(double(m.l2) * std::min(0.25 / copied, 2 / lying));
+  return std::max({steps * out_step, lines_under(g, 1), int64_t{1}});
+}
+
 void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t wanted, blocking& b) {
-  const axis h = phase_of(g, 0).h;
-  const int64_t rows = std::max<int64_t>(1, h.out_count), classes = axis_class::count_of(h),
-                of_class = up(rows, classes);
-  const double line = 4 * t.size(g, g.transposed ? 1 : std::min(g.stride[1], g.in[1]), 1);
-  const int64_t lines = std::max(int64_t(double(m.l2) / 4 / std::max(line, 1.0)), lines_under(g, 1));
+  const int64_t high = std::max<int64_t>(1, g.out[1]), together = lines_together(g), most = up(high, together);
   b.word[block_channels] = turned_channels;
   b.word[blocks] = up(g.groups * g.k, turned_channels);
-  const int64_t others = std::max<int64_t>(1, g.n * g.phases() * b.word[blocks]);
-  b.word[bands] = std::clamp(std::max(up(rows, std::max<int64_t>(1, lines)), up(wanted, others)), int64_t{1}, of_class);
-  b.word[dst_lines] = std::min(rows, up(of_class, b.word[bands]) * classes);
+  const int64_t others = std::max<int64_t>(1, g.n * b.word[blocks]);
+  b.word[bands] = std::clamp(std::max(up(high, lines_of_turned(g, t, m)), up(wanted, others)), int64_t{1}, most);
+  b.word[dst_lines] = std::min(high, up(most, b.word[bands]) * together);
   b.word[src_lines] = lines_under(g, b.word[dst_lines]);
   // Lines under two bands are turned for both.
   const double again = double(b.word[bands] * b.word[src_lines] - g.in[1]);
@@ -158,27 +177,26 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * vectors * row.vector) * sizeof(float);
-  b.cycles = pace(row, m) * compute_cycles(g, row, m) + turning_cycles(g, t, m, double(g.in[1]));
+  b.cycles = pace(row, m) * compute_cycles(g, t, row, m) + turning_cycles(g, t, m, double(g.in[1]));
   b.workers = useful_workers(m, b.cycles, threads);
-  const phase ph = phase_of(g, 0);
-  const int64_t rows = std::max<int64_t>(1, ph.h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   if (t.any()) {
     choose_turned(g, t, m, wanted, b);
     return b;
   }
-  const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
+  const int64_t high = std::max<int64_t>(1, g.out[1]), fixed = std::max<int64_t>(1, g.n);
   // Two bands that follow each other are a sixth of L2, or one by itself a quarter.
   const operand_bytes o(g, 0);
   const bool slow = comes_slowly(g, m), waits = mostly_slowly(g, m) && o.cycles(m, o.image, false) > b.cycles;
-  const int64_t lines = std::min(rows, lines_of(g, double(m.l2) / (waits ? 12 : 4)));
-  const int64_t least = slow ? std::clamp(up(wanted, fixed), up(rows, lines), rows) : 1;
+  const int64_t lines = std::min(high, lines_of(g, double(m.l2) / (waits ? 12 : 4)));
+  const int64_t least = slow ? std::clamp(up(wanted, fixed), up(high, lines), high) : 1;
   int64_t together = up(vectors, std::min(vectors, up(wanted, fixed * least))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
   if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
-  b.word[bands] = std::clamp(up(wanted, fixed * b.word[blocks]), least, rows);
+  b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
+  const phase ph = phase_of(g, 0);
   const bool one_call = g.phases() * g.out[0] * b.word[blocks] == 1 && g.src_block == 1 && g.dst_block == 1 &&
                         axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
   b.word[fetches_ahead] = waits && one_call;
@@ -238,17 +256,37 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
   }
 }
 
-// The lines of outputs that a band has, those of a class as many as the classes together; and those that they read.
-range lines_of_band(const axis& h, int64_t band, int64_t bands) {
-  const int64_t classes = axis_class::count_of(h);
-  const range of_class = part(up(h.out_count, classes), band, bands);
-  return {of_class.begin * classes, std::min(h.out_count, of_class.end * classes)};
+// The lines of outputs that a band has, those that they read, and those of a class of a phase.
+range lines_of_band(const geometry& g, int64_t band, int64_t bands) {
+  const int64_t together = lines_together(g);
+  const range groups = part(up(g.out[1], together), band, bands);
+  return {groups.begin * together, std::min(g.out[1], groups.end * together)};
 }
-range lines_read(const axis& h, range lines) {
-  const int64_t begin = h.in_begin + lines.begin * h.in_step;
-  const int64_t end = h.in_begin + (lines.end - 1) * h.in_step + (h.taps - 1) * h.tap_step + 1;
-  const range on_image = {std::clamp<int64_t>(begin, 0, h.in_size), std::clamp<int64_t>(end, 0, h.in_size)};
-  return lines.count() > 0 && h.taps > 0 && on_image.count() > 0 ? on_image : range{0, 0};
+range lines_read(const geometry& g, range lines) {
+  const int64_t reach = (g.filter[1] - 1) * g.dilation[1], last = lines.end - 1;
+  range all = {lines.begin * g.stride[1] - g.pad[1], last * g.stride[1] - g.pad[1] + reach + 1};
+  if (g.transposed)
+    all = {up(std::max<int64_t>(0, lines.begin + g.pad[1] - reach), g.stride[1]), (last + g.pad[1]) / g.stride[1] + 1};
+  all = {std::clamp<int64_t>(all.begin, 0, g.in[1]), std::clamp<int64_t>(all.end, 0, g.in[1])};
+  return lines.count() > 0 && all.count() > 0 ? all : range{0, 0};
+}
+range lines_of_class(const axis& h, const axis_class& y, range lines) {
+  const auto before = [&](int64_t line) {
+    const int64_t of_phase = std::min(h.out_count, up(std::max<int64_t>(0, line - h.out_begin), h.out_step));
+    return up(std::max<int64_t>(0, of_phase - y.first), y.classes);
+  };
+  return {before(lines.begin), before(lines.end)};
+}
+
+// Calls visit(f, phase f, class of its lines, class of its pixels) for all of them.
+template <class Visit>
+void each_class(const geometry& g, const Visit& visit) {
+  for (int64_t f = 0; f < g.phases(); ++f) {
+    const phase ph = phase_of(g, f);
+    const int64_t high = axis_class::count_of(ph.h), wide = axis_class::count_of(ph.w);
+    for (int64_t y = 0; y < high; ++y)
+      for (int64_t x = 0; x < wide; ++x) visit(f, ph, axis_class(ph.h, y, high), axis_class(ph.w, x, wide));
+  }
 }
 
 void run(const job& j, const execution& e) {
@@ -261,35 +299,34 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
-  const int64_t items = g.n * g.phases() * word[bands] * word[blocks];
+  const int64_t items = g.n * word[bands] * word[blocks];
   // Blocks of several vectors are taken one by one: their vectors are not evenly apart.
   const int64_t block = side_by_side(g, vector), most = block ? block : channels;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t part_of_channels = item % word[blocks], band = item / word[blocks] % word[bands];
-    const int64_t rest = item / word[blocks] / word[bands], f = rest % g.phases(), n = rest / g.phases();
-    const phase ph = phase_of(g, f);
+    const int64_t part_of_channels = item % word[blocks], band = item / word[blocks] % word[bands],
+                  n = item / word[blocks] / word[bands];
     const int64_t first = part_of_channels * word[block_channels];
     const int64_t last = std::min(channels, first + word[block_channels]);
     // Tensors, or a band of them from these elements on.
     const float *src = static_cast<const float*>(e.args.src), *residual = static_cast<const float*>(e.args.residual);
     float* dst = static_cast<float*>(e.args.dst);
     int64_t src_begin = 0, dst_begin = 0, residual_begin = 0;
-    const range out_lines = lines_of_band(ph.h, band, word[bands]);
+    const range out_lines = lines_of_band(g, band, word[bands]);
     if (t.any()) {
       float* free = reinterpret_cast<float*>(workspace);
       const auto take = [&](int64_t lines, const int64_t(&size)[3]) {
         return std::exchange(free, free + int64_t(turned_size(size, lines)));
       };
       if (t.src) {
-        const range in_lines = lines_read(ph.h, out_lines);
+        const range in_lines = lines_read(g, out_lines);
         float* const to = take(word[src_lines], g.in);
-        turn_in(j.row, {real.src, real.src_block, g.in}, src + n * real.src[0], {first, last}, in_lines,
+        turn_in(j.row, {real.src, real.src_block, g.in}, src + n * real.src[0], {first, last}, g.k, in_lines,
                 word[src_lines], to);
         src = to, src_begin = first + in_lines.begin * g.src[3];
       }
       if (t.residual) {
         float* const to = take(word[dst_lines], g.out);
-        turn_in(j.row, {real.residual, real.residual_block, g.out}, residual + n * real.residual[0], {first, last},
+        turn_in(j.row, {real.residual, real.residual_block, g.out}, residual + n * real.residual[0], {first, last}, 1,
                 out_lines, word[dst_lines], to);
         residual = to, residual_begin = first + out_lines.begin * g.residual[3];
       }
@@ -298,55 +335,52 @@ void run(const job& j, const execution& e) {
     gemm_tap planes[most_planes];
     depthwise_f32 call = {};
     call.plane = planes;
-    call.x.taps = ph.w.taps, call.y.taps = ph.h.taps;
     call.src_vector = g.src_block == 1 || g.src_block > vector ? vector : g.src[1];
     call.dst_vector = g.dst_block == 1 || g.dst_block > vector ? vector : g.dst[1];
     call.residual_vector = g.residual_block == 1 || g.residual_block > vector ? vector : g.residual[1];
-    call.weights_vector = ph.taps() * vector;
-    call.multiplier = g.k;
+    call.multiplier = t.src ? 1 : g.k;
     call.out.epilogue = &epilogue;
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
-    const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
-    const int64_t classes_y = axis_class::count_of(ph.h), classes_x = axis_class::count_of(ph.w);
-    for (int64_t cy = 0; cy < classes_y; ++cy)
-      for (int64_t cx = 0; cx < classes_x; ++cx) {
-        const axis_class y(ph.h, cy, classes_y), x(ph.w, cx, classes_x);
-        call.x.count = x.count, call.x.step = x.step, call.x.begin = x.begin, call.x.end = x.end;
-        call.x.src = x.apart * g.src[4], call.y.src = y.apart * g.src[3];
-        call.y.step = y.step;
-        call.out.ldc = ph.w.out_step * classes_x * g.dst[4];
-        call.out.ldr = ph.w.out_step * classes_x * g.residual[4];
-        call.y.dst = ph.h.out_step * classes_y * g.dst[3];
-        call.y.residual = ph.h.out_step * classes_y * g.residual[3];
-        const range within = {up(out_lines.begin, classes_y), std::min(y.count, up(out_lines.end, classes_y))};
-        const int64_t input = within.begin * y.step;
-        call.y.count = within.count();
-        call.y.begin = y.begin - input, call.y.end = y.end - input;
-        call.origin = (y.base + input * y.apart) * g.src[3] + x.base * g.src[4];
-        for (int64_t d = 0; d < ph.d.out_count; ++d) {
-          call.planes = planes_of(g, ph, d, planes);
-          const auto place = [&](const int64_t* stride) {
-            return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
-                   (ph.h.out_begin + (y.first + within.begin * classes_y) * ph.h.out_step) * stride[3] +
-                   (ph.w.out_begin + x.first * ph.w.out_step) * stride[4];
-          };
-          for (int64_t channel = first; channel < last; channel += most) {
-            call.n = std::min(most, last - channel);
-            call.weights = weights + channel / vector * ph.taps() * vector;
-            call.input = g.k > 1 ? 0 : channel;
-            call.src = src + (n * g.src[0] + g.src_channel(call.input) - src_begin);
-            call.out.c = dst + (place(g.dst) + g.dst_channel(channel) - dst_begin);
-            call.out.channel = channel;
-            if (epilogue.residual)
-              call.out.residual = residual + (place(g.residual) + g.residual_channel(channel) - residual_begin);
-            if (word[fetches_ahead])
-              run_ahead(j.row, call, g, y, band + 1 < word[bands] ? part(y.count, band + 1, word[bands]) : range{0, 0});
-            else
-              j.row.depthwise(call);
-          }
+    each_class(g, [&](int64_t f, const phase& ph, const axis_class& y, const axis_class& x) {
+      const range within = lines_of_class(ph.h, y, out_lines);
+      const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
+      call.weights_vector = ph.taps() * vector;
+      call.x.taps = ph.w.taps, call.y.taps = ph.h.taps;
+      call.x.count = x.count, call.x.step = x.step, call.x.begin = x.begin, call.x.end = x.end;
+      call.x.src = x.apart * g.src[4], call.y.src = y.apart * g.src[3];
+      call.y.step = y.step;
+      call.out.ldc = ph.w.out_step * x.classes * g.dst[4];
+      call.out.ldr = ph.w.out_step * x.classes * g.residual[4];
+      call.y.dst = ph.h.out_step * y.classes * g.dst[3];
+      call.y.residual = ph.h.out_step * y.classes * g.residual[3];
+      const int64_t input = within.begin * y.step;
+      call.y.count = within.count();
+      call.y.begin = y.begin - input, call.y.end = y.end - input;
+      call.origin = (y.base + input * y.apart) * g.src[3] + x.base * g.src[4];
+      for (int64_t d = 0; d < ph.d.out_count; ++d) {
+        call.planes = planes_of(g, ph, d, planes);
+        const auto place = [&](const int64_t* stride) {
+          return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
+                 (ph.h.out_begin + (y.first + within.begin * y.classes) * ph.h.out_step) * stride[3] +
+                 (ph.w.out_begin + x.first * ph.w.out_step) * stride[4];
+        };
+        for (int64_t channel = first; channel < last; channel += most) {
+          call.n = std::min(most, last - channel);
+          call.weights = weights + channel / vector * ph.taps() * vector;
+          call.input = call.multiplier > 1 ? 0 : channel;
+          call.src = src + (n * g.src[0] + g.src_channel(call.input) - src_begin);
+          call.out.c = dst + (place(g.dst) + g.dst_channel(channel) - dst_begin);
+          call.out.channel = channel;
+          if (epilogue.residual)
+            call.out.residual = residual + (place(g.residual) + g.residual_channel(channel) - residual_begin);
+          if (word[fetches_ahead])
+            run_ahead(j.row, call, g, y, band + 1 < word[bands] ? part(y.count, band + 1, word[bands]) : range{0, 0});
+          else
+            j.row.depthwise(call);
         }
       }
+    });
     if (t.dst)
       turn_out(j.row, {real.dst, real.dst_block, g.out}, static_cast<float*>(e.args.dst) + n * real.dst[0],
                {first, last}, out_lines, word[dst_lines], dst);

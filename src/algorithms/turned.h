@@ -44,11 +44,18 @@ void each_run(const turned_side& side, Float* image, range within, int64_t lines
             (d * lines + y - within.begin) * wide * turned_channels);
 }
 
-// Channels of the lines within, from a tensor's image into the workspace.
-inline void turn_in(const kernel& row, const turned_side& side, const float* image, range channels, range within,
-                    int64_t lines, float* to) {
+// Channels of the lines within, from a tensor's image into the workspace.  Of each channel that the tensor has there
+// are so many.
+inline void turn_in(const kernel& row, const turned_side& side, const float* image, range channels, int64_t times,
+                    range within, int64_t lines, float* to) {
+  const range real = {channels.begin / times, up(channels.end, times)};
   each_run(side, image, within, lines, [&](const pixel_run<const float>& pixels, int64_t at) {
-    gather(row, pixels, channels, to + at, turned_channels, 1);
+    pixels.channels(real, [&](int64_t c, int64_t n, const float* from, int64_t step) {
+      const int64_t first = (real.begin + c) * times, begin = std::max(channels.begin, first);
+      row.copy({size_t(pixels.count), size_t(std::min(channels.end, first + n * times) - begin), from,
+                size_t(pixels.pixel), size_t(step), to + at + begin - channels.begin, turned_channels, size_t(times),
+                size_t(begin - first)});
+    });
   });
 }
 
