@@ -47,7 +47,14 @@ struct vec {
     return {_mm256_maskload_ps(p, first(count))};
   }
   [[gnu::always_inline]] void store(float* p) const { _mm256_storeu_ps(p, v); }
-  [[gnu::always_inline]] void store_part(float* p, size_t count) const { _mm256_maskstore_ps(p, first(count), v); }
+  // By pieces: what stores by a mask of a vector is microcode on AMD, 17 clocks (Zen 4).
+  [[gnu::always_inline]] void store_part(float* p, size_t count) const {
+    if (count == width) return store(p);
+    __m128 rest = _mm256_castps256_ps128(v);
+    if (count & 4) _mm_storeu_ps(p, rest), rest = _mm256_extractf128_ps(v, 1), p += 4;
+    if (count & 2) _mm_storel_pi(reinterpret_cast<__m64*>(p), rest), rest = _mm_movehl_ps(rest, rest), p += 2;
+    if (count & 1) _mm_store_ss(p, rest);
+  }
   [[gnu::always_inline]] void store_halves(float* low, float* high) const {
     _mm_storeu_ps(low, _mm256_castps256_ps128(v));
     _mm_storeu_ps(high, _mm256_extractf128_ps(v, 1));
