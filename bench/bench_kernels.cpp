@@ -103,7 +103,9 @@ struct depthwise_tile {
 struct grouped_tile {
   explicit grouped_tile(const quern::kernel& row)
       : filter(row.taps ? row.taps : 4),
-        group(row.group ? row.group : row.vector),
+        group(row.group            ? row.group
+              : row.several_groups ? 4
+                                   : row.vector),
         taps(row.taps ? filter : 1),
         step(row.step ? row.step : 1) {
     const size_t n = row.vector, pixels = (row.mr - 1) * step + filter, lines = row.lines + filter - 1;
@@ -119,6 +121,9 @@ struct grouped_tile {
     call.rows = rows.size(), call.row = rows.data();
     call.src = src.get(), call.src_pixel = static_cast<ptrdiff_t>(n);
     call.channels = group, call.run = row.group ? n / 2 : n;
+    for (size_t p = 0; p < group; ++p)
+      for (size_t o = 0; o < n; ++o) lanes.push_back(static_cast<int32_t>(o / group * group + p));
+    call.inputs = n, call.lanes = lanes.data();
     call.src_line = static_cast<ptrdiff_t>(pixels * n), call.src_run = static_cast<ptrdiff_t>(n / 2);
     call.weights = weights.get();
     call.out.c = dst.get(), call.out.ldc = n, call.out.epilogue = &nothing;
@@ -145,6 +150,7 @@ struct grouped_tile {
   size_t filter, group, taps, step;
   const uint32_t inside = ~uint32_t{0};
   std::vector<quern::grouped_row> rows;
+  std::vector<int32_t> lanes;
   aligned src = floats(0), weights = floats(0), dst = floats(0);
   quern::epilogue_f32 nothing = {.alpha = 1,
                                  .beta = 1,

@@ -184,12 +184,13 @@ struct depthwise_planar_f32 {
 //                        src[line * src_line + row[r].a + (i * step + s) * src_pixel + channel p] * weight)
 //
 // for m <= mr pixels along x, on `lines` lines that read the same rows of the filter, and n <= vector output
-// channels: of whole groups with row.group channels in and out, or, where row.group is 0, of one group with any
-// number of channels.  Bit i * step + s of *row[r].inside is clear where that input is padding, or of outputs from
+// channels: of whole groups, with row.group channels in and out or any few (row.several_groups), else of one group with
+// any number of channels.  Bit i * step + s of *row[r].inside is clear where that input is padding, or of outputs from
 // m on: it is not read, not multiplied.  Sums run over r, s, p from zero; weights of a row are [p][s][vector].
 //
-// `run` input channels at a time lie side by side, the next ones src_run further on; of whole groups, half a vector
-// of them, as many as there are outputs.  The second half of a vector's outputs may lie anywhere (blocked layouts).
+// `run` input channels at a time lie side by side, the next ones src_run further on; of groups of row.group, half a
+// vector of them, as many as there are outputs; of any few, all `inputs`, at most a vector, and channel p of output o's
+// group is number lanes[p * vector + o].  The second half of a vector's outputs may lie anywhere (blocked layouts).
 struct grouped_row {
   ptrdiff_t a, b;
   const uint32_t* inside;
@@ -203,6 +204,8 @@ struct grouped_f32 {
   const float* weights;
   output_f32 out;  // of the first line; its rows are pixels
   ptrdiff_t dst_line, dst_half, residual_line, residual_half;
+  size_t inputs;  // with lanes: of several groups
+  const int32_t* lanes;
   lines_ahead ahead[2];  // grouped_winograd_f32: hints, as depthwise_f32 has them
 };
 
@@ -512,11 +515,12 @@ struct kernel {
   int16_t mr = 0, nr = 0;  // register tile; winograd_f32: outputs of a tile along y and x, lines have the latter
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
-  int16_t taps = 0, step = 0;  // the filter's width and stride that it is made for, 0: any
-  int16_t group = 0;           // channels in and out of a group, 0: any
-  int16_t lines = 0;           // of outputs that one call takes; tma: most taps of a filter that stays in shared memory
-  int16_t tile = 0;  // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
-                     // group: blocks that registers let share a multiprocessor
+  int16_t taps = 0, step = 0;   // the filter's width and stride that it is made for, 0: any
+  int16_t group = 0;            // channels in and out of a group, 0: any
+  bool several_groups = false;  // of any size up to half a vector, side by side in one
+  int16_t lines = 0;  // of outputs that one call takes; tma: most taps of a filter that stays in shared memory
+  int16_t tile = 0;   // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
+                      // group: blocks that registers let share a multiprocessor
 
   const kernel_list* winograd = nullptr;  // gemm_f32, split_f32: winograd_f32 rows of its ISA, if the build has them
 

@@ -124,6 +124,10 @@ inline const shape fixed_shapes[] = {
     {.n = 2, .groups = 18, .image = {6, 3, 5}, .filter = {3, 1, 1}, .begin = {1, 0, 0}, .end = {1, 0, 0}},
     {.c = 6, .k = 10, .image = {5, 3, 4}, .filter = {3, 1, 1}, .stride = {2, 1, 1}, .begin = {1, 0, 0}},
     {.c = 5, .k = 9, .groups = 2, .image = {4, 3, 9}, .filter = {1, 1, 3}, .begin = {0, 0, 1}, .end = {0, 0, 1}},
+    // Several groups in a vector: more outputs than inputs, fewer, a vector that they do not fill.
+    {.c = 2, .k = 4, .groups = 13, .image = {1, 5, 16}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
+    {.c = 4, .k = 1, .groups = 11, .image = {1, 6, 9}, .filter = {1, 2, 5}, .stride = {1, 1, 2}, .end = {0, 1, 0}},
+    {.c = 3, .k = 3, .groups = 12, .image = {1, 4, 23}, .filter = {1, 1, 3}, .begin = {0, 0, 2}, .end = {0, 0, 1}},
     {.c = 3, .k = 4, .image = {3, 4, 5}},
     // Few lines, of which the outer ones and the outer columns miss some of the 961 taps that each output costs.
     {.groups = 9, .image = {1, 31, 59}, .filter = {1, 31, 31}, .begin = {0, 1, 3}, .end = {0, 1, 3}},

@@ -29,8 +29,9 @@ constexpr float canary = -77.25f;
 struct strip {
   size_t m, n, lines, rows;
   ptrdiff_t first, inputs;
-  bool halves;           // of a vector lie apart
+  bool halves;           // of a vector's outputs lie apart
   size_t channels, run;  // in, of a group; as many side by side
+  size_t outputs;        // of a group, where a vector holds several
 };
 
 class grouped : public kernel_test {
@@ -47,20 +48,26 @@ class grouped : public kernel_test {
                  taps = static_cast<size_t>(std::max<int16_t>(1, row().taps)),
                  step = static_cast<size_t>(std::max<int16_t>(1, row().step));
     const bool apart = s.halves && s.n == w;
-    const size_t c = s.channels, apart_run = s.run + gap(),
-                 held = row().group ? s.n : (c / s.run - 1) * apart_run + s.run;
+    const size_t c = s.channels, apart_run = s.run + gap(), groups = s.n / s.outputs,
+                 held = row().group            ? s.n
+                        : row().several_groups ? groups * c
+                                               : (c / s.run - 1) * apart_run + s.run;
     const size_t pixel = held + gap(), out = s.n + gap(), residual_pixel = s.n + gap();
     const auto at = [&](size_t o) { return !apart ? o : o < half ? o + half : o - half; };
     // Where input channel p of the group of output o lies.
     const auto from = [&](size_t o, size_t p) {
-      return row().group ? at(o / c * c + p) : p / s.run * apart_run + p % s.run;
+      return row().group            ? at(o / c * c + p)
+             : row().several_groups ? o / s.outputs * c + p
+                                    : p / s.run * apart_run + p % s.run;
     };
+    std::vector<int32_t> lanes(c * w);
+    for (size_t i = 0; i < c * w; ++i) lanes[i] = static_cast<int32_t>(from(i % w, i / w) % held);
     const size_t inputs = static_cast<size_t>(s.inputs), line = s.rows * inputs * pixel, dst_line = s.m * out + gap(),
                  residual_line = s.m * residual_pixel + gap(), channel = gap();
     guarded<float> src(inputs > 0 && s.rows > 0 ? (s.lines * s.rows * inputs - 1) * pixel + held : 0, side);
     std::fill(src.begin(), src.end(), nan);
     for (size_t i = 0; i < s.lines * s.rows * inputs; ++i)
-      for (size_t o = 0; o < (row().group ? s.n : 1); ++o)
+      for (size_t o = 0; o < (row().group || row().several_groups ? s.n : 1); ++o)
         for (size_t p = 0; p < c; ++p) src[i * pixel + from(o, p)] = dice_.integer(-4, 4);
     src.protect();
     const guarded<float> weights = integers(s.rows * taps * c * w, side);
@@ -88,6 +95,7 @@ class grouped : public kernel_test {
     g.src = src.data() + (row().group ? at(0) : 0);
     g.src_pixel = static_cast<ptrdiff_t>(pixel), g.src_line = static_cast<ptrdiff_t>(line);
     g.channels = c, g.run = row().group ? half : s.run;
+    g.inputs = held, g.lanes = lanes.data();
     g.src_run = row().group ? apart_by : static_cast<ptrdiff_t>(apart_run);
     g.weights = weights.data();
     g.out.c = dst.data() + at(0), g.out.ldc = out, g.out.epilogue = &e, g.out.channel = channel;
@@ -131,16 +139,18 @@ class grouped : public kernel_test {
 
 TEST_P(grouped, is_exact_on_small_integers_between_guard_pages) {
   const size_t w = static_cast<size_t>(row().vector), group = static_cast<size_t>(row().group);
-  const size_t whole = std::max<size_t>(1, group);  // outputs that a call takes together
   for (size_t m = 1; m <= static_cast<size_t>(row().mr); ++m)
     for (size_t lines = 1; lines <= static_cast<size_t>(row().lines); ++lines)
       for (int i = 0; i < 60; ++i) {
         strip s = {};
-        s.m = m, s.n = w, s.lines = lines, s.rows = static_cast<size_t>(dice_.from(0, 3));
-        if (dice_.one_in(2)) s.n = static_cast<size_t>(dice_.from(1, static_cast<int64_t>(w / whole))) * whole;
+        s.m = m, s.lines = lines, s.rows = static_cast<size_t>(dice_.from(0, 3));
+        s.run = group ? group : static_cast<size_t>(dice_.from(1, row().several_groups ? row().vector / 2 : 19));
+        s.channels = group || row().several_groups ? s.run : s.run * static_cast<size_t>(dice_.from(1, 3));
+        s.outputs = std::max<size_t>(1, group);  // that a call takes together
+        if (row().several_groups) s.outputs = static_cast<size_t>(dice_.from(1, row().vector / 2));
+        const size_t most = row().several_groups ? w / std::max(s.channels, s.outputs) : w / s.outputs;
+        s.n = s.outputs * (dice_.one_in(2) ? most : static_cast<size_t>(dice_.from(1, static_cast<int64_t>(most))));
         s.halves = dice_.one_in(3);
-        s.run = group ? group : static_cast<size_t>(dice_.from(1, 19));
-        s.channels = group ? group : s.run * static_cast<size_t>(dice_.from(1, 3));
         const int64_t last = static_cast<int64_t>((m - 1) * static_cast<size_t>(std::max<int16_t>(1, row().step))) +
                              std::max<int16_t>(1, row().taps) - 1;
         // The image holds all inputs, or begins or ends among them, or both, or lies beside them.

@@ -21,25 +21,41 @@ namespace {
 enum word { bands, block_vectors, blocks };
 
 constexpr int64_t stack_rows = 64, stack_taps = 64;  // what is longer lies in the workspace
+constexpr int64_t widest = 16;                       // vector
+
+// Whole groups that a vector of a row holds, inputs and outputs; 0: it holds a part of one.
+int64_t whole_groups(const kernel& row, int64_t c, int64_t k) {
+  return row.group || row.several_groups ? row.vector / std::max<int64_t>({c, k, 1}) : 0;
+}
 
 // Output channels as vectors: of whole groups side by side, or some for each group.
 struct vectors {
-  int64_t width, of_group, count;  // of_group 0: whole groups
+  int64_t width, whole, of_group, count;  // of_group 0: whole groups
 
   vectors(const geometry& g, const kernel& row)
       : width(row.vector),
-        of_group(row.group ? 0 : up(g.k, width)),
-        count(row.group ? up(g.groups * g.k, width) : g.groups * of_group) {}
-  int64_t group(int64_t i) const { return i / of_group; }
-  int64_t channel(const geometry& g, int64_t i) const {
-    return of_group ? group(i) * g.k + i % of_group * width : i * width;
-  }
+        whole(whole_groups(row, g.c, g.k)),
+        of_group(whole ? 0 : up(g.k, width)),
+        count(whole ? up(g.groups, whole) : g.groups * of_group) {}
+  int64_t group(int64_t i) const { return whole ? i * whole : i / of_group; }
+  int64_t groups(const geometry& g, int64_t i) const { return std::min(whole, g.groups - group(i)); }
+  int64_t channel(const geometry& g, int64_t i) const { return group(i) * g.k + (whole ? 0 : i % of_group * width); }
   int64_t channels(const geometry& g, int64_t i) const {
-    return std::min(width, of_group ? g.k - i % of_group * width : g.groups * g.k - i * width);
+    return whole ? groups(g, i) * g.k : std::min(width, g.k - i % of_group * width);
   }
-  // Input channels that it reads begin there.
-  int64_t input(const geometry& g, int64_t i) const { return of_group ? group(i) * g.c : channel(g, i); }
+  // The vector of channel k of a group, and its lane there.
+  int64_t of(int64_t group_index, int64_t k) const {
+    return whole ? group_index / whole : group_index * of_group + k / width;
+  }
+  int64_t lane(const geometry& g, int64_t group_index, int64_t k) const {
+    return whole ? group_index % whole * g.k + k : k % width;
+  }
   int64_t floats(const geometry& g) const { return g.c * width; }  // of weights a tap
+  // Which input of whole groups channel c of a lane's group is.
+  void fill_lanes(const geometry& g, int32_t* to) const {
+    for (int64_t c = 0; c < g.c; ++c)
+      for (int64_t o = 0; o < width; ++o) *to++ = int32_t(std::min(o / g.k, whole - 1) * g.c + c);
+  }
 };
 
 // Input channels of a group that lie side by side; 0: the layout cuts groups elsewhere.
@@ -57,6 +73,10 @@ refusal refuse(const full_problem& p, const kernel& row) {
     if (k != row.group) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, row.group};
   } else if (c == 1) {  // depthwise
     return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 2};
+  } else if (row.several_groups) {
+    const int64_t most = row.vector / 2;
+    if (c < 1 || c > most) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, most};
+    if (k > most) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, most};
   }
   const geometry& g = geometry_of(p);
   if (g.src_block == 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
@@ -64,12 +84,15 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (p.epilogue.residual && g.residual_block == 1 && g.residual[1] != 1)
     return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
   // Halves of a vector lie in one piece each, which none of a group's vectors crosses.
+  const int64_t whole = whole_groups(row, c, k), half = row.vector / 2;
   const auto splits = [&](int64_t block) {
     if (block == 1) return false;
     const int64_t piece = std::min<int64_t>(block, row.vector);
-    return piece < row.vector / 2 || (!row.group && k % piece && (k == 0 || piece % k));
+    return piece < half || (whole ? whole * k % half != 0 : k % piece && (k == 0 || piece % k));
   };
-  if (row.group ? splits(g.src_block) : c > 0 && run_of(g) == 0)
+  if (row.several_groups ? g.src_block > 1 && g.src_block % (whole * c) != 0
+      : row.group        ? splits(g.src_block)
+                         : c > 0 && run_of(g) == 0)
     return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
   if (splits(g.dst_block)) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NHWC};
   if (p.epilogue.residual && splits(g.residual_block))
@@ -96,17 +119,26 @@ double taps_along(const geometry& g, int i) {
   return taps * double(phases) / double(some);
 }
 
-// A multiply-add takes half a cycle, spreading a channel of a pixel one; accumulators and their memory come on top.
-// Broadcasts from memory are not as good as lanes of a pixel that is loaded once.
-double compute_cycles(const geometry& g, const kernel& row) {
+// What it takes to spread a channel of a pixel.  A core that takes vectors in halves copies lanes of fours, which of 8
+// channels are copied first, as fast as it multiplies; those of a table at two thirds of that (Zen 4).
+double spread_cycles(const kernel& row, const machine& m) {
+  if (!in_halves(m) || pace(row, m) < 1) return 1;
+  return clock_cycles(m) * (row.several_groups ? 1.5 : row.group == 8 ? 1.25 : 1);
+}
+
+// A multiply-add takes half a cycle, a little more where channels are a loop; accumulators and their memory come on
+// top. Broadcasts from memory are not as good as lanes of a pixel that is loaded once.
+double compute_cycles(const geometry& g, const kernel& row, const machine& m) {
+  const vectors v(g, row);
   const double lines = taps_along(g, 0) * taps_along(g, 1), x = double(g.out[2]);
   const double sums = lines * taps_along(g, 2) * double(g.c);
   const double strips = double(up(g.out[2], row.mr)), width = double(g.filter[2]), taps = row.taps;
   const double spreads =
       row.taps ? lines * width / taps * (x * row.step + strips * (taps - row.step)) * double(g.c) : sums;
   const double outputs = double(g.out[0] * g.out[1]) * (3 * x + 25 * strips / row.lines);
-  const double cycles = row.group ? std::max(0.52 * sums, spreads) : std::max(0.66 * sums, 0.75 * spreads);
-  return double(g.n) * double(vectors(g, row).count) * (cycles + outputs);
+  const double cycles = v.whole ? std::max((row.several_groups ? 0.56 : 0.52) * sums, spread_cycles(row, m) * spreads)
+                                : std::max(0.66 * sums, 0.75 * spreads);
+  return double(g.n) * double(v.count) * (cycles + outputs);
 }
 
 int64_t items_of(const geometry& g) { return std::max<int64_t>(1, g.n * g.phases()); }
@@ -121,7 +153,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     const int64_t bytes = g.filter_size() * int64_t(sizeof(grouped_row)) + g.filter[2] * int64_t(sizeof(uint32_t));
     b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
   }
-  b.cycles = pace(row, m) * compute_cycles(g, row);
+  b.cycles = pace(row, m) * compute_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t lines = std::max<int64_t>(1, phase_of(g, 0).h.out_count);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
@@ -146,12 +178,11 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   pack_weights(
       g, first, count, static_cast<const float*>(weights),
       [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        const int64_t at = v.of_group ? group * v.of_group * v.width + k : group * g.k + k, lane = at % v.width;
-        float* row = to + (before * v.count + at / v.width * ph.taps() + tap / taps * taps) * v.floats(g) +
+        const int64_t i = v.of(group, k), lane = v.lane(g, group, k);
+        float* row = to + (before * v.count + i * ph.taps() + tap / taps * taps) * v.floats(g) +
                      (c * taps + tap % taps) * v.width;
         row[lane] = w;
-        const bool last = k + 1 == g.k && (v.of_group || group + 1 == g.groups);
-        if (last) std::fill(row + lane + 1, row + v.width, 0.0f);
+        if (lane + 1 == v.channels(g, i)) std::fill(row + lane + 1, row + v.width, 0.0f);
       });
 }
 
@@ -180,6 +211,8 @@ void run(const job& j, const execution& e) {
   const int64_t* word = j.blocks.word;
   const vectors v(g, j.row);
   const int64_t half = v.width / 2;
+  int32_t lanes[widest / 2 * widest];
+  if (j.row.several_groups) v.fill_lanes(g, lanes);
   for_each_item(j, e, g.n * g.phases() * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands];
     const int64_t f = item / word[blocks] / word[bands] % g.phases(),
@@ -203,6 +236,7 @@ void run(const job& j, const execution& e) {
     grouped_f32 call = {};
     call.row = rows;
     call.channels = size_t(g.c), call.run = size_t(v.of_group ? run_of(g) : half);
+    call.lanes = lanes;
     call.src_run = g.src[1];
     call.src_pixel = x_axis.step * g.src[4];
     call.src_line = ph.h.in_step * g.src[3];
@@ -219,8 +253,8 @@ void run(const job& j, const execution& e) {
                (ph.h.out_begin + y * ph.h.out_step) * stride[3] + (ph.w.out_begin + x * ph.w.out_step) * stride[4];
       };
       for (int64_t i = block * word[block_vectors]; i < last_vector; ++i) {
-        const int64_t channel = v.channel(g, i), input = v.input(g, i);
-        call.n = size_t(v.channels(g, i));
+        const int64_t channel = v.channel(g, i), input = v.group(i) * g.c;
+        call.n = size_t(v.channels(g, i)), call.inputs = size_t(v.groups(g, i) * g.c);
         // Where there is no second half, its place may lie beyond the tensor.
         const bool second = int64_t(call.n) > half;
         call.src = static_cast<const float*>(e.args.src) + source + g.src_channel(input);

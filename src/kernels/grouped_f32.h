@@ -68,6 +68,29 @@ struct groups_in_lanes {
   }
 };
 
+// Whole groups of any few channels: lanes are copied by the table of a call.
+template <class V>
+struct few_in_lanes {
+  static constexpr int channels = 0;
+  size_t count, inputs;
+  const int32_t* lanes;
+
+  explicit few_in_lanes(const grouped_f32& g) : count(g.channels), inputs(g.inputs), lanes(g.lanes) {}
+  template <int NS, class Meet>
+  [[gnu::always_inline]] void each(const float* p, ptrdiff_t line, const Meet& meet) const {
+    V all[NS];
+    QUERN_UNROLL for (int h = 0; h < NS; ++h) {
+      const float* const at = p + h * line;
+      all[h] = __builtin_expect(inputs == V::width, 1) ? V::load(at) : V::load_part(at, inputs);
+    }
+    QUERN_ROLL for (size_t c = 0; c < count; ++c) {
+      const typename V::index from = V::load_index(lanes + c * V::width);
+      meet(
+          c, [&](int h) __attribute__((always_inline)) { return factor<V>{V::permute(all[h], from)}; });
+    }
+  }
+};
+
 // Four channels of a pixel: each from memory to all lanes, or lanes of a register where instructions multiply by those.
 template <class V>
 struct four_channels {

@@ -4,7 +4,8 @@
 //
 // 4 channels a group: 2 lines of 7 pixels leave registers for the 12 weights of a row of 3 taps.  8 and 16: the weights
 // are loaded for every pixel, so 3 lines share them; beyond filters 3 wide at stride 1 a GEMM tile of 16 columns is as
-// good for 16.  Any: 2 lines of 14 pixels, 3 weights and a channel.
+// good for 16.  Any: 2 lines of 14 pixels, 3 weights and a channel.  Any few: lanes cost as much to copy as to
+// multiply, and loops over channels more than they, so that 3 lines share weights, table and loop.
 #include "group_lanes_avx512.h"
 #include "grouped_f32.h"
 
@@ -98,6 +99,28 @@ QUERN_KERNELS(grouped_f32_avx512,
                .group = 16,
                .lines = 3,
                .grouped = run_grouped<vec, groups_of<16>, 3, 7, 3, 1>},
+              {.name = "grouped_f32_few_taps3_avx512",
+               .about = "any few channels a group, filters 3 wide",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .taps = 3,
+               .step = 1,
+               .several_groups = true,
+               .lines = 3,
+               .grouped = run_grouped<vec, few_in_lanes<vec>, 3, 7, 3, 1>},
+              {.name = "grouped_f32_few_avx512",
+               .about = "any few channels a group, any filter and stride",
+               .kind = kind::grouped_f32,
+               .isa = QUERN_ISA_AVX512,
+               .mr = 7,
+               .nr = 16,
+               .vector = 16,
+               .several_groups = true,
+               .lines = 3,
+               .grouped = run_grouped<vec, few_in_lanes<vec>, 3, 7, 1, 1>},
               {.name = "grouped_f32_taps3_avx512",
                .about = "any number of channels a group, filters 3 wide",
                .kind = kind::grouped_f32,
