@@ -14,7 +14,8 @@ int64_t l2_keeps(const machine& m) { return int64_t(m.l2) * 9 / 8; }
 // Rapids).
 double panel_cycles(const kernel& row, const machine& on, double m, double floats) {
   if (4 * floats <= double(on.l1) * 0.75) return 0;
-  const double read = 4 * floats / (on.l2_rate * on.cycle_ns), multiply = pace(row, on) * m * floats / row.vector / 2;
+  const double read = 4 * floats / (on.l2_rate * on.cycle_ns),
+               multiply = multiply_pace(row, on) * m * floats / row.vector / 2;
   return read * std::clamp(0.8 * (read / multiply - 0.42), 0.0, 1.0);
 }
 
@@ -100,7 +101,8 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those.  Where a
   // core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle), both hold up each other.
-  // Transforms wait for pieces of the image, planes for half as many more, and for more still where they go down them.
+  // Transforms wait for pieces of the image, little where L3 is fast (Zen 4); for more of planes, and for more still
+  // where they go down them.
   const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
   const double passing = passes * passing_cycles(m, o.weights);
   const bool hold_up = slow_l3(m);
@@ -114,7 +116,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double buffers = int64_t(b.workspace_bytes) > l2_keeps(m)
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
                              : 0;
-  const double piece = !through_buffer(p, g, row) ? 2 : is_upright(g) ? 10 : 3;
+  const double piece = !through_buffer(p, g, row) ? (hold_up ? 2 : 0.5) : is_upright(g) ? 10 : 3;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
   return waiting(row, m, b,
                  weights + used_once + image / (fetch_rate(m, o.all()) * m.cycle_ns) +

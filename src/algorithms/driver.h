@@ -119,26 +119,33 @@ inline bool in_halves(const machine& on) { return (on.isa & QUERN_ISA_AVX512) &&
 inline double clock_cycles(const machine& on) { return in_halves(on) ? 0.5 : 1; }
 
 // What a cycle of a row's vectors is in those: narrow ones take a clock, and half the registers cost (a fifth: Zen 4).
-inline double pace(const kernel& row, const machine& on) {
-  return in_halves(on) && uint64_t(row.vector) * 32 <= on.vector_bits ? 0.6 : 1;
+// Not where a GEMM's tile multiplies.
+inline bool narrow(const kernel& row, const machine& on) {
+  return in_halves(on) && uint64_t(row.vector) * 32 <= on.vector_bits;
 }
+inline double pace(const kernel& row, const machine& on) { return narrow(row, on) ? 0.6 : 1; }
+inline double multiply_pace(const kernel& row, const machine& on) { return narrow(row, on) ? clock_cycles(on) : 1; }
 
 // One call of a gemm_f32 microkernel, and what it takes around the loop.
 inline double tile_cycles(const kernel& row, const machine& on, double m, double n, double k, bool near = false) {
   const double vectors = std::max(1.0, double((int64_t(n) + row.vector - 1) / row.vector));
   // Loads of A are narrow, and add to a clock each.
-  const bool wide = in_halves(on) && pace(row, on) == 1;
-  const double loads = (wide ? m / 2 : m) + vectors, latency = 4 * clock_cycles(on) / pace(row, on);
+  const bool halves = in_halves(on), wide = halves && !narrow(row, on);
+  const double multiply = multiply_pace(row, on);
+  const double loads = (wide ? m / 2 : m) + vectors, latency = 4 * clock_cycles(on) / multiply;
   // Whole vectors of B that is not near bring a hint each, which takes its time (Granite Rapids: 6x64 is at 88 % of the
   // peak, 14x32 at 94).
-  const double hints = row.vector == 16 && !in_halves(on) && !near ? 0.2 * vectors : 0;
-  return (pace(row, on) * std::max({m * vectors / 2, loads / 2, latency}) + hints) * k + 20 + 1.5 * m * vectors;
+  const double hints = row.vector == 16 && !halves && !near ? 0.2 * vectors : 0;
+  // Where vectors are halves, what surrounds the loop goes on beside multiply-adds, all but the stores (Zen 4).
+  const double around = halves ? 4 + pace(row, on) * m * vectors : 20 + 1.5 * m * vectors;
+  const double step = std::max({multiply * m * vectors / 2, pace(row, on) * loads / 2, multiply * latency});
+  return (step + hints) * k + around;
 }
 
 // What every product of the formula takes in vectors of this row, filled along the pixels, or along the channels of a
 // group.  Predictions estimate what falls on borders: they may be a little less.
 inline double least_by_pixels(const full_problem& p, const kernel& row, const machine& on) {
-  return 0.9 * pace(row, on) * p.products / (2 * row.vector);
+  return 0.9 * multiply_pace(row, on) * p.products / (2 * row.vector);
 }
 inline double least_by_channels(const full_problem& p, const kernel& row, const machine& on) {
   const int64_t k = std::max<int64_t>(p.g.k, 1);
@@ -149,7 +156,8 @@ inline double least_by_channels(const full_problem& p, const kernel& row, const 
 // multiplied by those before.
 inline double refill_cycles(const kernel& row, const machine& on, double m, double floats) {
   if (4 * floats <= double(on.l1) / 2) return 0;
-  const double read = 4 * floats / (on.l2_rate * on.cycle_ns), multiply = pace(row, on) * m * floats / row.vector / 2;
+  const double read = 4 * floats / (on.l2_rate * on.cycle_ns),
+               multiply = multiply_pace(row, on) * m * floats / row.vector / 2;
   return std::max(0.22 * read, read - multiply);
 }
 
