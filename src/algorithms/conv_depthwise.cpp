@@ -211,7 +211,8 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // answers in time is mostly hidden.  A vector narrower than a line of the cache comes back for its rest, after L1 has
   // seen the whole plane.
   const double bytes = o.image + 2 * o.output;
-  const double apart = (g.src_block == 1 ? o.image : 0) + (g.dst_block == 1 ? 2 * o.output : 0);
+  const auto pieces = [](const int64_t* stride, int64_t block) { return block == 1 && stride[1] == 1; };
+  const double apart = (pieces(g.src, g.src_block) ? o.image : 0) + (pieces(g.dst, g.dst_block) ? 2 * o.output : 0);
   const double share = apart / std::max(bytes, 1.0);
   const double copied = slow_l3(m) ? (0.9 + 0.3 * share) * slow_copy_cycles(g, m)
                                    : (0.25 + 0.25 * share) * bytes / copy_rate(m, o.all()) / m.cycle_ns;
