@@ -44,11 +44,12 @@ struct panel_sizes {
   int64_t size(int64_t panel) const { return std::min(channels, outputs - begin(panel)); }
 };
 
-// Where things lie for a block of `tiles`, in floats.
+// Where things lie for a block of `tiles`, in floats.  The lines of a point lie side by side, near for a core that
+// foresees strides.
 struct line_sizes {
   bool dense;            // channels of neighbouring pixels follow each other: a line is one plane
   int64_t stride, a, m;  // along x
-  int64_t terms, planes, pixel, positions, matrix, line, wide, source, lines, sums;
+  int64_t terms, planes, pixel, positions, matrix, wide, source, lines, point, ring, sums;
 
   line_sizes(const geometry& g, const kernel& row, int64_t tiles)
       : dense(g.src_block == 1 && (g.c == 1 || g.src[1] == 1) && g.src[4] == g.c),
@@ -60,14 +61,13 @@ struct line_sizes {
         pixel(dense ? g.c : 1),
         positions(((tiles - 1) * m + 1) * stride * pixel),
         matrix(up(positions, 16) * 16 + 16),
-        line(planes * a * matrix),
         wide(up(up(positions, 16) * 16, pixel) + (a - 1) * stride),
         source(up(wide * pixel, 16) * 16),
         lines(g.filter[1]),
+        point(lines * matrix),
+        ring(planes * a * point),
         sums(a * line_sums * row.vector) {}
-  int64_t bytes() const {
-    return (2 * sums + lines * line + planes * source) * 4 + lines * terms * int64_t(sizeof(float*));
-  }
+  int64_t bytes() const { return (2 * sums + ring + planes * source) * 4 + lines * terms * int64_t(sizeof(float*)); }
 };
 
 bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, const kernel& row) {
@@ -106,7 +106,6 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[blocks] = up(tiles, (in_l1 ? 1 : std::max<int64_t>(1, int64_t(m.l2) / 2 / strip.bytes())) * most);
   b.word[block_tiles] = up(tiles, b.word[blocks]);
   const line_sizes s(g, row, b.word[block_tiles]);
-  b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN);
   // Stores that wait for lines of a slow L3 hold up multiply-adds, however they are spread: what a core cannot count on
   // finding there again goes past it (a quarter to a third of such layers: Granite Rapids).
   b.word[streams] = (slow_l3(m) && operand_bytes(g, 0).output > l3_share(m)) || streams_outputs(g, m);
@@ -123,6 +122,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
       pace(row, m) * out_lines *
       (double(tiles * up(g.k, row.vector)) * tile + double(b.word[blocks] * std::min(g.stride[1], s.lines)) * line);
   b.workers = useful_workers(m, b.cycles, threads);
+  // Who strides over the lines of a point is expected behind the last one too: the next worker would lose what he
+  // writes there (two threads: 1.5 times as fast as one, with the gap 1.9; Zen 4).
+  const int64_t gap = b.workers > 1 ? 8192 : 0;
+  b.workspace_bytes = uint64_t(up(s.bytes(), QUERN_ALIGN) * QUERN_ALIGN + gap);
   const int64_t images = std::max<int64_t>(1, g.n * g.out[0] * b.word[blocks]);
   b.word[bands] = b.workers > 1 ? std::clamp<int64_t>(up(2 * b.workers, images), 1, std::max<int64_t>(1, g.out[1])) : 1;
   return b;
@@ -187,7 +190,7 @@ void run(const job& j, const execution& e) {
     const cut strips(tiles.count(), most);
     float* const sums = reinterpret_cast<float*>(workspace);
     float* const ring = sums + 2 * s.sums;
-    float* const source = ring + s.lines * s.line;
+    float* const source = ring + s.ring;
     const float** const steps = reinterpret_cast<const float**>(source + s.planes * s.source);
 
     // The block's pixels on the image; around them zeros, which no line overwrites.
@@ -212,11 +215,11 @@ void run(const job& j, const execution& e) {
         for (int64_t i = 0; i < on.count() * s.pixel; i += 16) __builtin_prefetch(from + 2 * g.src[3] + i, 0, 3);
       for (int64_t plane = 0; plane < s.planes; ++plane)
         row.winograd_line({size_t(s.positions), in_place ? from : source + plane * s.source, size_t(s.stride * s.pixel),
-                           ring + y % s.lines * s.line + plane * s.a * s.matrix, size_t(s.matrix)});
+                           ring + y % s.lines * s.matrix + plane * s.a * s.point, size_t(s.point)});
     };
 
     winograd_strip_f32 call = {};
-    call.step = steps, call.matrix = size_t(s.matrix), call.tile = size_t(s.m * s.stride * s.pixel);
+    call.step = steps, call.matrix = size_t(s.point), call.tile = size_t(s.m * s.stride * s.pixel);
     call.sums = sums;
     winograd_sums_f32 before = {};
     before.out.epilogue = &epilogue;
@@ -235,7 +238,7 @@ void run(const job& j, const execution& e) {
       for (int64_t r = taps.begin; r < taps.end && on.count() > 0; ++r, slot = slot + 1 == s.lines ? 0 : slot + 1)
         for (int64_t c = 0; c < g.c; ++c)
           for (int64_t part = 0; part < s.stride; ++part)
-            steps[call.steps++] = ring + slot * s.line + part * s.pixel + c * (s.dense ? 1 : s.a * s.matrix);
+            steps[call.steps++] = ring + slot * s.matrix + part * s.pixel + c * (s.dense ? 1 : s.a * s.point);
       for (int64_t i = 0; i < strips.tiles; ++i)
         for (int64_t k = 0; k < panels.count; ++k) {
           const int64_t x = first + strips.begin(i) * s.m, channel = panels.begin(k);

@@ -45,9 +45,8 @@ int64_t share_out(blocking& b, const tiling& t, const machine& m, uint32_t threa
       groups = up(2 * b.workers, g.groups);
     else
       split = std::min(std::max<int64_t>(panels, 1), up(b.workers, groups * g.groups));
-  } else if (g.groups == 1) {
-    groups = up(groups, b.workers) * b.workers;
   }
+  if (split == 1 && g.groups == 1) groups = up(groups, b.workers) * b.workers;
   b.word[tile_groups] = std::clamp<int64_t>(groups, 1, std::max<int64_t>(t.tiles, 1));
   b.word[block_panels] = std::max<int64_t>(1, up(panels, split));
   // Blocks begin where those of a blocked layout do.
