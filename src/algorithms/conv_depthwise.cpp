@@ -101,7 +101,7 @@ double compute_cycles(const geometry& g, const turned& t, const kernel& row, con
   const bool three = row.vector == 16 && row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
   const double around = !in_halves(on) ? 2.5 : three ? 0.8 : 2.1;
   // Several outputs of a channel whose pixels are spread by the kernel: for taps side by side a pixel serves several.
-  const double spread = g.k == 1 || t.src ? 0 : phase_of(g, 0).w.in_step == 1 ? 1.5 : 3.5;
+  const double spread = g.k == 1 || t.src ? 0 : ph.w.in_step == 1 ? 1.5 : 3.5;
   return pixels * vectors * (inside * rows * (std::max(taps, loads) / 2 + spread) + around);
 }
 
@@ -211,8 +211,8 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // answers in time is mostly hidden.  A vector narrower than a line of the cache comes back for its rest, after L1 has
   // seen the whole plane.
   const double bytes = o.image + 2 * o.output;
-  const auto pieces = [](const int64_t* stride, int64_t block) { return block == 1 && stride[1] == 1; };
-  const double apart = (pieces(g.src, g.src_block) ? o.image : 0) + (pieces(g.dst, g.dst_block) ? 2 * o.output : 0);
+  const double apart =
+      (channels_dense(g.src, g.src_block) ? o.image : 0) + (channels_dense(g.dst, g.dst_block) ? 2 * o.output : 0);
   const double share = apart / std::max(bytes, 1.0);
   const double copied = slow_l3(m) ? (0.9 + 0.3 * share) * slow_copy_cycles(g, m)
                                    : (0.25 + 0.25 * share) * bytes / copy_rate(m, o.all()) / m.cycle_ns;
