@@ -72,6 +72,13 @@ inline testing::AssertionResult agree_within(const quern_problem& p, double erro
   return agree(p, want, got, [error](float a, float b, size_t) { return std::fabs(double(a) - double(b)) <= error; });
 }
 
+// By a GPU's kernel: of any class they lose nothing of small integers, but for those whose transforms round.
+inline testing::AssertionResult agree_by_class(const quern_problem& p, const quern_candidate& c, const solution& want,
+                                               const solution& got) {
+  if (c.accuracy != QUERN_ACCURACY_F32_FAST) return agree(p, want, got);
+  return agree_within(p, allowed_error(p, c.error_bound), want, got);
+}
+
 // Tasks one after the other, the last one first.
 inline void from_the_last(void*, size_t count, void (*task)(void*, size_t), void* arg) {
   while (count-- > 0) task(arg, count);

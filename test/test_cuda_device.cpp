@@ -11,6 +11,7 @@
 
 #include "candidates.h"
 #include "compare.h"
+#include "errors.h"
 #include "fake_gpu.h"
 #include "fuzz.h"
 
@@ -248,7 +249,7 @@ TEST_F(CudaDevice, KnownChoices) {
       {"nhwc g144mb32ic144ih56oc144oh56kh3ph1", "walk_f32_c2_3x3_sm80", "conv_depthwise_box"},
       {"nhwc g96mb32ic96ih112oc96oh56kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
       {"nhwc g576mb16ic576ih14oc576oh7kh3sh2ph1", "depthwise_box_f32_3x3s2_sm90a"},
-      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "depthwise_image_f32_14x14_sm90a"},
+      {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "depthwise_image_f32_14x14_sm80"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15", "few_f32_line14_sm75", "conv_depthwise_image"},
       {"nhwc g384mb32ic384ih14oc384oh14kh31ph15 accuracy=f32", "few_f32_line14_sm75"},
       {"f16 nhwc g384mb32ic384ih14oc384oh14kh31ph15", "toeplitz_f16_14x16_sm80"},
@@ -419,8 +420,7 @@ TEST_F(CudaDevice, ThreadsPlanAtTheSameTime) {
 
 // ---- The kernels' source on this CPU ------------------------------------------------------------------------
 
-// Candidates of a problem, one in so many, against the reference, bit for bit: those of any class, as small integers
-// lose nothing.
+// Candidates of a problem, one in so many, against the reference: those of any class.
 testing::AssertionResult kernels_agree(quern_problem p, dice& d, way how, int64_t one_in = 1) {
   how.side = d.one_in(3) ? edge::front : edge::back, how.src_limit = 4;
   if (p.src.type == QUERN_F32) p.accuracy = QUERN_ACCURACY_F32_LOOSE;
@@ -429,7 +429,7 @@ testing::AssertionResult kernels_agree(quern_problem p, dice& d, way how, int64_
   for (const char* asked : {static_cast<const char*>(nullptr), "reference_cuda"})
     for (const quern_candidate& c : all_candidates(p, asked, how.device, how.src_limit)) {
       if (c.verdict > QUERN_USABLE || !d.one_in(one_in)) continue;
-      if (auto same = agree(p, want, solve(p, in, c.algorithm, c.kernel, how)); !same) return same;
+      if (auto same = agree_by_class(p, c, want, solve(p, in, c.algorithm, c.kernel, how)); !same) return same;
     }
   return testing::AssertionSuccess();
 }
@@ -656,7 +656,8 @@ TEST_F(CudaDevice, FewChannelsOnTheCpu) {
     const solution want = solve(p, in, "reference", nullptr);
     for (const quern_candidate& c : takes) {
       left.erase(c.kernel);
-      ASSERT_TRUE(agree(p, want, solve(p, in, c.algorithm, c.kernel, how))) << "QUERN_TEST_SEED=" << first + i;
+      ASSERT_TRUE(agree_by_class(p, c, want, solve(p, in, c.algorithm, c.kernel, how)))
+          << "QUERN_TEST_SEED=" << first + i;
     }
   }
 }
@@ -818,7 +819,9 @@ TEST_F(CudaDevice, TheCopyEngineSaysWhatItCannotTake) {
       {"nhwc g8ic8ih15oc8oh15kh3ph1", "lines of src or dst is 15, it takes 14", "depthwise_image_f32", 1},
       {"nhwc g8ic8ih9iw15oc8oh9ow15kh3ph1", "pixels of a line of src or dst is 15, it takes 14", "depthwise_image_f32",
        1},
-      {"nhwc g6ic6ih9oc6oh9kh3ph1", "src.size[1] modulo 16 bytes is 2, it takes 0", "depthwise_image_f32", 1},
+      {"nhwc g8ic8ih9oc8oh9kh1", "product of window.filter is 1, it takes 4", "depthwise_image_f32", 1},
+      {"conv_transposed nhwc g8ic8ih6oc8oh13kh3sh2", "product of window.stride is 4, it takes 1", "depthwise_image_f32",
+       1},
   };
   for (const auto& c : cases) expect_refusals(device, c.line, c.sentence, c.kernel, c.kernels);
 }
@@ -951,7 +954,7 @@ TEST_F(CudaDevice, MatricesOfLinesLoseLinesAlone) {
         for (size_t i = first; i < first + together; ++i) meets |= !std::isfinite(want.dst[i]);
         lost += meets;
         for (size_t i = first; i < first + together; ++i) {
-          EXPECT_TRUE(got.dst[i] == want.dst[i] || (meets && std::isnan(got.dst[i])))
+          EXPECT_TRUE(std::abs(got.dst[i] - want.dst[i]) < 1e-3f || (meets && !std::isfinite(got.dst[i])))
               << algorithm << " around " << bad << " at " << i;
           EXPECT_FALSE(std::isfinite(got.dst[i]) && !std::isfinite(want.dst[i])) << algorithm << " at " << i;
         }
@@ -962,7 +965,7 @@ TEST_F(CudaDevice, MatricesOfLinesLoseLinesAlone) {
 }
 
 // A weight that is not finite may take its channel with it, and no other.
-TEST_F(CudaDevice, SharedProductsLoseTheChannelOfAWeight) {
+TEST_F(CudaDevice, SpectraLoseTheChannelOfAWeight) {
   const way how = on(open());
   quern_problem p;
   ASSERT_EQ(quern_problem_parse("f32 nhwc g16mb2ic16ih9oc16oh9kh3ph1", &p, nullptr), QUERN_OK);
@@ -978,9 +981,43 @@ TEST_F(CudaDevice, SharedProductsLoseTheChannelOfAWeight) {
     for (size_t i = 0; i < want.dst.size(); ++i) {
       const bool of_it = i / of_image % channels == bad_channel;
       EXPECT_EQ(std::isfinite(want.dst[i]), !of_it);
-      EXPECT_TRUE(of_it ? !std::isfinite(got.dst[i]) : got.dst[i] == want.dst[i]) << bad << " at " << i;
+      EXPECT_TRUE(of_it ? !std::isfinite(got.dst[i]) : std::abs(got.dst[i] - want.dst[i]) < 1e-3f)
+          << bad << " at " << i;
     }
   }
+}
+
+// F32_FAST: at most four times the error of a chain of multiply-adds on the same data, and within the plan's bound.
+TEST_F(CudaDevice, SpectraRoundAsTheirClassDoes) {
+  const way how = on(open());
+  const auto normal = [](dice& d) { return std::normal_distribution<float>()(d.engine()); };
+  const auto positive = [](dice& d) { return d.uniform(0, 1); };
+  const auto wide = [](dice& d) { return std::ldexp(d.uniform(-1, 1), -d.from(0, 30)); };
+  const std::function<float(dice&)> kinds[][2] = {
+      {normal, normal}, {positive, positive}, {positive, normal}, {wide, wide}};
+  for (const char* line :
+       {"nhwc g32mb2ic32ih14oc32oh14kh31ph15", "nhwc g32mb2ic32ih14oc32oh14kh13ph6", "nhwc g32mb2ic32ih14oc32oh14kh3ph1",
+        "nhwc g32mb2ic32ih14oc32oh13kh2", "nhwc g32mb2ic32ih7oc32oh7kh7ph3", "nhwc g32mb2ic32ih14oc32oh14kh1kw31pw15",
+        "conv_transposed nhwc g32mb2ic32ih12oc32oh14kh3"})
+    for (const auto& [of_src, of_weights] : kinds) {
+      quern_problem p;
+      ASSERT_EQ(quern_problem_parse(line, &p, nullptr), QUERN_OK) << line;
+      p = completed(p);
+      dice d(11);
+      int64_t left = extent(p.src);
+      const operands in(
+          p, edge::back, [&] { return left-- > 0 ? of_src(d) : of_weights(d); }, [] { return 0.0f; });
+      const std::vector<double> want = in_double(p, in);
+      quern_candidate spectra = {}, chain = {};
+      spectra.algorithm = "conv_depthwise_image", chain.algorithm = "conv_few_channels";
+      const errors got = errors_of(p, in, want, spectra, how);
+      EXPECT_LE(got.relative, 4 * errors_of(p, in, want, chain, how).relative) << line;
+      const solution s = solve(p, in, "conv_depthwise_image", nullptr, how);
+      EXPECT_EQ(s.plan.accuracy, QUERN_ACCURACY_F32_FAST);
+      EXPECT_GT(got.largest, 0);
+      EXPECT_LE(got.largest, s.plan.error_bound) << line;
+      EXPECT_LE(s.plan.error_bound, 1200 * 0x1p-24) << line;
+    }
 }
 
 // ---- f32 by products of F16 -----------------------------------------------------------------------------------

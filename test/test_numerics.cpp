@@ -17,6 +17,7 @@
 
 #include "build_isas.h"
 #include "compare.h"
+#include "errors.h"
 #include "fuzz.h"
 #include "shapes.h"
 
@@ -25,30 +26,6 @@ namespace {
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-// The problem in double, from the same operands or from their magnitudes: in the order n k o p q.
-std::vector<double> in_double(quern_problem p, const operands& in, bool magnitudes) {
-  const auto wide = [magnitudes](const auto& from) {
-    std::vector<double> to(from.begin(), from.end());
-    for (double& x : to) x = magnitudes ? std::fabs(x) : x;
-    return to;
-  };
-  const std::vector<double> src = wide(in.src), weights = wide(in.weights), residual = wide(in.residual),
-                            scale = wide(in.scale), bias = wide(in.bias), slope = wide(in.slope);
-  for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual})
-    if (t->type) t->type = QUERN_F64;
-  p.accuracy = QUERN_ACCURACY_DEFAULT;
-  std::vector<double> dst(static_cast<size_t>(extent(p.dst)));
-  quern_args args = {};
-  args.size = sizeof args;
-  args.src = src.data(), args.weights = weights.data(), args.residual = residual.data();
-  args.scale = scale.data(), args.bias = bias.data(), args.slope = slope.data(), args.dst = dst.data();
-  quern_error error = {};
-  EXPECT_EQ(quern_compute(&p, &args, nullptr, &error), QUERN_OK) << error.text;
-  std::vector<double> list;
-  each(p.dst, [&](size_t at) { list.push_back(dst[at]); });
-  return list;
-}
 
 const shape sums[] = {
     {.n = 2, .c = 33, .k = 17, .image = {1, 7, 9}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},

@@ -12,6 +12,7 @@
 
 #include "algorithm.h"
 #include "conv_split.h"
+#include "errors.h"
 #include "fuzz.h"
 #include "kernel_test.h"
 #include "machine.h"
@@ -394,25 +395,6 @@ TEST(split, packing_in_parts) {
 }
 
 // ---- Errors -----------------------------------------------------------------------------------------------
-
-std::vector<double> in_double(quern_problem p, const operands& in, bool magnitudes) {
-  const auto wide = [magnitudes](const auto& from) {
-    std::vector<double> to(from.begin(), from.end());
-    for (double& x : to) x = magnitudes ? std::fabs(x) : x;
-    return to;
-  };
-  const std::vector<double> src = wide(in.src), weights = wide(in.weights);
-  for (quern_tensor* t : {&p.src, &p.weights, &p.dst}) t->type = QUERN_F64;
-  p.accuracy = QUERN_ACCURACY_DEFAULT;
-  std::vector<double> dst(static_cast<size_t>(extent(p.dst)));
-  quern_args args = {};
-  args.size = sizeof args, args.src = src.data(), args.weights = weights.data(), args.dst = dst.data();
-  quern_error error = {};
-  EXPECT_EQ(quern_compute(&p, &args, nullptr, &error), QUERN_OK) << error.text;
-  std::vector<double> list;
-  each(p.dst, [&](size_t at) { list.push_back(dst[at]); });
-  return list;
-}
 
 TEST(split, errors_stay_within_the_stated_bound_and_the_class) {
   dice d(2);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "errors.h"
 #include "fuzz.h"
 #include "kernel_test.h"
 #include "shapes.h"
@@ -378,52 +379,6 @@ TEST(winograd, agrees_with_the_reference_between_guard_pages) {
 }
 
 // ---- Errors -----------------------------------------------------------------------------------------------
-
-struct errors {
-  double largest = 0;   // over the largest input times the sum of the weights' magnitudes
-  double relative = 0;  // L2
-};
-
-// Of a candidate without epilogue, against double.
-errors errors_of(const quern_problem& p, const operands& in, const std::vector<double>& want,
-                 const quern_candidate& c) {
-  const solution got = solve(p, in, c.algorithm, c.kernel);
-  EXPECT_EQ(got.failure, "");
-  double input = 0, above = 0, below = 0;
-  for (float x : in.src) input = std::max(input, std::fabs(double(x)));
-  errors e;
-  const size_t pixels = got.dst.size() / static_cast<size_t>(p.dst.size[0] * p.dst.size[1]);
-  for (size_t i = 0; i < got.dst.size(); ++i) {
-    const int64_t k = static_cast<int64_t>(i / pixels) % p.dst.size[1];
-    double weights = 0;
-    const int64_t* size = p.weights.size;
-    const int64_t* stride = p.weights.stride;
-    for (int64_t ch = 0; ch < size[1]; ++ch)
-      for (int64_t r = 0; r < size[3]; ++r)
-        for (int64_t s = 0; s < size[4]; ++s)
-          weights += std::fabs(
-              double(in.weights[static_cast<size_t>(k * stride[0] + ch * stride[1] + r * stride[3] + s * stride[4])]));
-    const double error = double(got.dst[i]) - want[i];
-    e.largest = std::max(e.largest, std::fabs(error) / (input * weights));
-    above += error * error, below += want[i] * want[i];
-  }
-  e.relative = std::sqrt(above / below);
-  return e;
-}
-
-std::vector<double> in_double(quern_problem p, const operands& in) {
-  const auto wide = [](const auto& from) { return std::vector<double>(from.begin(), from.end()); };
-  const std::vector<double> src = wide(in.src), weights = wide(in.weights);
-  for (quern_tensor* t : {&p.src, &p.weights, &p.dst}) t->type = QUERN_F64;
-  p.accuracy = QUERN_ACCURACY_DEFAULT;
-  std::vector<double> dst(static_cast<size_t>(extent(p.dst)));
-  quern_args args = {};
-  args.size = sizeof args, args.src = src.data(), args.weights = weights.data(), args.dst = dst.data();
-  EXPECT_EQ(quern_compute(&p, &args, nullptr, nullptr), QUERN_OK);
-  std::vector<double> list;
-  each(p.dst, [&](size_t at) { list.push_back(dst[at]); });
-  return list;
-}
 
 constexpr filter_size form_filters[] = {{3, 3}, {1, 3}, {5, 5}, {1, 5},    {6, 6},    {1, 6},    {7, 7},
                                         {1, 7}, {1, 8}, {2, 2}, {3, 3, 2}, {1, 3, 2}, {5, 5, 2}, {7, 7, 2}};

@@ -235,8 +235,8 @@ typedef struct quern_epilogue {
  * first digit is the m of F(m, r); m is 4 and along w alone in conv_winograd_line, 4 and along h alone in
  * conv_grouped_winograd and conv_grouped_planes_winograd.  An infinite or NaN weight does so to outputs that it meets,
  * and may to all of its output channel; and what is within a factor of about 1000 of the largest float may overflow.
- * conv_depthwise_image shares products between the halves of a line, and has zeros where the filter does not reach: an
- * infinite or NaN input may make NaN of its channel in its image, such a weight of its output channel.
+ * conv_depthwise_image multiplies spectra of lines, and has zeros where the filter does not reach: an infinite or NaN
+ * input may make its channel of its image infinite or NaN, such a weight all of its output channel.
  * Who cannot accept that asks for F32. */
 typedef int32_t quern_accuracy;
 enum {
@@ -442,7 +442,7 @@ typedef struct quern_gpu {
  * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
  * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob.  src must be aligned
  * to 16 bytes where a plan without workspace is one of conv_tma, conv_tma_f16x3, conv_first_box, conv_group_box,
- * conv_depthwise_box, conv_depthwise_image and conv_toeplitz (wish.deny keeps them away). */
+ * conv_depthwise_box and conv_toeplitz (wish.deny keeps them away). */
 QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
 
 /* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what
