@@ -20,15 +20,15 @@ inline void run_depthwise_images(const depthwise_image& a, unsigned blocks) {
     threads.reserve(block::threads);
     for (int i = 0; i < block::threads; ++i)
       threads.emplace_back(a, reinterpret_cast<float*>(memory.data()), static_cast<int32_t>(number), i);
-    for (block& t : threads) t.load_weights(), t.load_channels(), t.load_line(0), t.store_spectrum(0), t.load_line(1);
-    for (int32_t image = 0; threads[0].exists(image); ++image) {
+    for (block& t : threads) t.load_weights(), t.load_channels(), t.load_line(0);
+    bool more = true;
+    for (int32_t image = -1; more; ++image) {
+      more = threads[0].exists(image);
       for (block& t : threads) {
-        t.multiply(image, [] {});
+        if (image >= 0 && more) t.multiply(image, [] {});
         if (image > 0) t.finish(image - 1);
-        t.store_spectrum(image + 1), t.load_line(image + 2);
+        if (more) t.store_spectrum(image + 1), t.load_line(image + 2);
       }
-      if (!threads[0].exists(image + 1))
-        for (const block& t : threads) t.finish(image);
     }
   }
 }

@@ -122,7 +122,6 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
     run_tma<tma_half_176x64_w3<T>>(row, (type + "_176x64_w3").c_str(), blocks, parameters);
     run_tma<tma_half_128x64_w3<T>>(row, (type + "_128x64_w3").c_str(), blocks, parameters);
     run_tma<tma_half_96x64_w3<T>>(row, (type + "_96x64_w3").c_str(), blocks, parameters);
-    run_halo<tma_half_256x64_halo<T>>(row, type + "_256x64_halo", blocks, parameters);
     run_halo<tma_half_208x64_halo<T>>(row, type + "_208x64_halo", blocks, parameters);
     run_tma<tma_half_192x128_k4<T>>(row, (type + "_192x128_k4").c_str(), blocks, parameters);
     run_tma<tma_half_128x128_k2<T>>(row, (type + "_128x128_k2").c_str(), blocks, parameters);

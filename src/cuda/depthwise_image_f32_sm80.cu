@@ -21,14 +21,11 @@ extern "C" __global__ void __launch_bounds__(quern::image_14x14::threads, 1)
   t.load_line(0);
   if (!a.ahead) t.load_weights();
   t.load_channels();
-  t.store_spectrum(0);
-  t.load_line(1);
-  __syncthreads();
   // While a warp has its pair of an image, others have their lines of the one before and the one after.
 #pragma unroll 1
-  for (int32_t number = 0;; ++number) {
+  for (int32_t number = -1;; ++number) {
     keep(t.weight);  // or their sums would take registers, too
-    if (t.exists(number)) t.multiply(number, [] { __syncwarp(); });
+    if (number >= 0 && t.exists(number)) t.multiply(number, [] { __syncwarp(); });
     if (number > 0) t.finish(number - 1);
     if (!t.exists(number)) break;
     t.store_spectrum(number + 1);

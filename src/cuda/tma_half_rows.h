@@ -17,8 +17,7 @@
   X(type, 176x64_w3, "the same, tiles of another size")                    \
   X(type, 128x64_w3, "the same, few tiles")                                \
   X(type, 96x64_w3, "the same, fewer tiles")                               \
-  X(type, 256x64_halo, "up to 64 channels and nine taps: pixels once")     \
-  X(type, 208x64_halo, "the same, tiles of another size")                  \
+  X(type, 208x64_halo, "up to 64 channels and nine taps: pixels once")     \
   X(type, 192x128_k4, "long sums of few tiles, by clusters of four")       \
   X(type, 128x128_k2, "long sums of few tiles, by two blocks each")        \
   X(type, 64x64_k4, "few pixels, by clusters of four")                     \

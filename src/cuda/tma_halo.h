@@ -126,8 +126,6 @@ struct halo_tile_half {
 };
 
 template <class Element>
-using tma_half_256x64_halo = halo_tile_half<Element, 256, 3>;
-template <class Element>
 using tma_half_208x64_halo = halo_tile_half<Element, 208, 4>;
 
 }  // namespace
