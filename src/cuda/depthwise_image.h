@@ -146,12 +146,13 @@ struct image_14x14 {
 
   template <class Weight>
   QUERN_INLINE static void add_lines(const float (&from)[lines], float (&to)[lines], Weight of) {
+    // Up and down in turns: then ptxas finds registers of which fewer are in the same bank.
     QUERN_UNROLL
     for (int i = 0; i < distances; ++i) {
       const float w = of(i);
       QUERN_UNROLL
-      for (int y = 0; y < lines; ++y) {
-        const int in = y + i - (lines - 1);
+      for (int k = 0; k < lines; ++k) {
+        const int y = i % 2 == 0 ? k : lines - 1 - k, in = y + i - (lines - 1);
         if (in >= 0 && in < lines) to[y] = fmaf(from[in], w, to[y]);
       }
     }
