@@ -997,9 +997,9 @@ TEST_F(CudaDevice, SpectraRoundAsTheirClassDoes) {
   const std::function<float(dice&)> kinds[][2] = {
       {normal, normal}, {positive, positive}, {positive, normal}, {wide, wide}};
   for (const char* line :
-       {"nhwc g32mb2ic32ih14oc32oh14kh31ph15", "nhwc g32mb2ic32ih14oc32oh14kh13ph6", "nhwc g32mb2ic32ih14oc32oh14kh3ph1",
-        "nhwc g32mb2ic32ih14oc32oh13kh2", "nhwc g32mb2ic32ih7oc32oh7kh7ph3", "nhwc g32mb2ic32ih14oc32oh14kh1kw31pw15",
-        "conv_transposed nhwc g32mb2ic32ih12oc32oh14kh3"})
+       {"nhwc g32mb2ic32ih14oc32oh14kh31ph15", "nhwc g32mb2ic32ih14oc32oh14kh13ph6",
+        "nhwc g32mb2ic32ih14oc32oh14kh3ph1", "nhwc g32mb2ic32ih14oc32oh13kh2", "nhwc g32mb2ic32ih7oc32oh7kh7ph3",
+        "nhwc g32mb2ic32ih14oc32oh14kh1kw31pw15", "conv_transposed nhwc g32mb2ic32ih12oc32oh14kh3"})
     for (const auto& [of_src, of_weights] : kinds) {
       quern_problem p;
       ASSERT_EQ(quern_problem_parse(line, &p, nullptr), QUERN_OK) << line;

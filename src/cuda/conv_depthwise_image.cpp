@@ -6,7 +6,6 @@
 //   block: 32 channels, one image after another
 //     warp: a pair of the spectrum, then a line
 #include "cuda/depthwise_image.h"
-
 #include "cuda/few_drive.h"
 
 namespace quern {
@@ -72,9 +71,9 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
           2 * double(g.n * chunks_of(g) * block::channels) * products};
 }
 
-// Through its spectrum, the magnitudes of a line's products sum up to at most 4 * sqrt(14) times max |src| * sum |weights|
-// (Cauchy and Schwarz), where products, sums over lines and the way back round.  The seven roundings of the way there may
-// be alike at all frequencies: they count five times as much.
+// Through its spectrum, the magnitudes of a line's products sum up to at most 4 * sqrt(14) times max |src| * sum
+// |weights| (Cauchy and Schwarz), where products, sums over lines and the way back round.  The seven roundings of the
+// way there may be alike at all frequencies: they count five times as much.
 double error_bound(const full_problem& p) {
   const geometry& g = geometry_of(p);
   const double lines = double(std::min<int64_t>({g.in[1], g.filter[1], block::lines}));
@@ -144,7 +143,8 @@ quern_status launch(const job& j, const launching& l) {
   a.lines = int32_t(g.in[1]), a.columns = int32_t(g.in[2]), a.images = int32_t(g.n);
   a.chunks = int32_t(chunks_of(g)), a.parts = int32_t(j.blocks.word[0]);
   a.src_image = g.src[0], a.src_channel = g.src[1], a.src_line = g.src[3], a.src_pixel = g.src[4];
-  a.src = static_cast<const float*>(l.args.src), a.weights = reinterpret_cast<const float*>(l.packed), a.ahead = l.loaded.ahead;
+  a.src = static_cast<const float*>(l.args.src);
+  a.weights = reinterpret_cast<const float*>(l.packed), a.ahead = l.loaded.ahead;
   a.out = output_of(j, g, phase_of(g, 0), l.args, 1);
   a.out.k = int32_t(g.groups);
   return launch_kernel(l, j.row, uint32_t(a.chunks * a.parts), &a);
@@ -154,6 +154,7 @@ quern_status launch(const job& j, const launching& l) {
 }  // namespace quern
 
 QUERN_ALGORITHM(conv_depthwise_image, .about = "depthwise on small images, any filter, by spectra of lines",
-                .drives = kind::depthwise_image, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED}, .accuracy = QUERN_ACCURACY_F32_FAST,
-                .repeat = QUERN_REPEAT_BATCH, .pads = true, .refuse = refuse, .choose_blocks = choose_blocks,
-                .predict = predict, .error_bound = error_bound, .pack = pack, .launch = launch)
+                .drives = kind::depthwise_image, .op = {QUERN_CONV, QUERN_CONV_TRANSPOSED},
+                .accuracy = QUERN_ACCURACY_F32_FAST, .repeat = QUERN_REPEAT_BATCH, .pads = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .pack = pack,
+                .launch = launch)

@@ -12,9 +12,9 @@
 //
 // that is a fifth of the products of all inputs by all outputs.
 //
-// A lane has a channel.  A warp has a pair of the spectrum, whose weights stay in registers while images pass: in shared
-// memory it finds the pair of all lines of inputs, and leaves it for all lines of outputs there.  It also has a line,
-// which it brings there and takes from there.
+// A lane has a channel.  A warp has a pair of the spectrum, whose weights stay in registers while images pass: in
+// shared memory it finds the pair of all lines of inputs, and leaves it for all lines of outputs there.  It also has a
+// line, which it brings there and takes from there.
 #pragma once
 
 #include "cuda/line_spectrum.h"
@@ -54,8 +54,8 @@ struct image_14x14 {
   }
 
   QUERN_INLINE image_14x14(const depthwise_image& conv, float* memory, int32_t block, int32_t thread)
-      : a(conv), shared(memory), lane(thread % 32), warp(thread / 32), chunk(block % conv.chunks),
-        part(block / conv.chunks) {
+      : a(conv), shared(memory), lane(thread % 32), warp(thread / 32) {
+    part = block / a.chunks, chunk = block - part * a.chunks;
     channel = chunk * channels + lane;
   }
 
@@ -76,8 +76,7 @@ struct image_14x14 {
 
   QUERN_INLINE void load_line(int32_t number) {
     const bool any = exists(number) && warp < a.lines && channel < a.out.k;
-    const float* from = a.src + image(number) * a.src_image +
-                                channel * a.src_channel + warp * a.src_line;
+    const float* from = a.src + image(number) * a.src_image + channel * a.src_channel + warp * a.src_line;
     QUERN_UNROLL
     for (int i = 0; i < columns; ++i) {
       x[i] = any && i < a.columns ? *from : 0.0f;

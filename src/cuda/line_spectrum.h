@@ -9,8 +9,8 @@
 //   pairs 1..13  re + im * i, of one of two frequencies that are conjugates
 //
 // 28 = 4 * 7 has no prime in both factors, so everything is transforms of seven real numbers without factors between
-// (I. J. Good, The interaction algorithm and practical Fourier analysis, 1958): of sums of two numbers at distance 7, of
-// their differences, and of the two as a complex number, in an order and with signs that powers of i make.
+// (I. J. Good, The interaction algorithm and practical Fourier analysis, 1958): of sums of two numbers at distance 7,
+// of their differences, and of the two as a complex number, in an order and with signs that powers of i make.
 #pragma once
 
 #include <math.h>
