@@ -994,20 +994,22 @@ TEST_F(CudaDevice, SpectraRoundAsTheirClassDoes) {
   const auto normal = [](dice& d) { return std::normal_distribution<float>()(d.engine()); };
   const auto positive = [](dice& d) { return d.uniform(0, 1); };
   const auto wide = [](dice& d) { return std::ldexp(d.uniform(-1, 1), -d.from(0, 30)); };
-  const std::function<float(dice&)> kinds[][2] = {
-      {normal, normal}, {positive, positive}, {positive, normal}, {wide, wide}};
+  const struct {
+    float (*src)(dice&);
+    float (*weights)(dice&);
+  } kinds[] = {{normal, normal}, {positive, positive}, {positive, normal}, {wide, wide}};
   for (const char* line :
        {"nhwc g32mb2ic32ih14oc32oh14kh31ph15", "nhwc g32mb2ic32ih14oc32oh14kh13ph6",
         "nhwc g32mb2ic32ih14oc32oh14kh3ph1", "nhwc g32mb2ic32ih14oc32oh13kh2", "nhwc g32mb2ic32ih7oc32oh7kh7ph3",
         "nhwc g32mb2ic32ih14oc32oh14kh1kw31pw15", "conv_transposed nhwc g32mb2ic32ih12oc32oh14kh3"})
-    for (const auto& [of_src, of_weights] : kinds) {
+    for (const auto& kind : kinds) {
       quern_problem p;
       ASSERT_EQ(quern_problem_parse(line, &p, nullptr), QUERN_OK) << line;
       p = completed(p);
       dice d(11);
       int64_t left = extent(p.src);
       const operands in(
-          p, edge::back, [&] { return left-- > 0 ? of_src(d) : of_weights(d); }, [] { return 0.0f; });
+          p, edge::back, [&] { return left-- > 0 ? kind.src(d) : kind.weights(d); }, [] { return 0.0f; });
       const std::vector<double> want = in_double(p, in);
       quern_candidate spectra = {}, chain = {};
       spectra.algorithm = "conv_depthwise_image", chain.algorithm = "conv_few_channels";
