@@ -31,12 +31,8 @@ shares shares_of(const geometry& g, const machine& m) {
 
 refusal refuse(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
-  if (g.phases() != 1) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), 1};
   if (const refusal r = refuse_all_but_depthwise(p, row)) return r;
-  if (const int64_t most = std::max(g.in[1], g.out[1]); most > row.mr)
-    return {QUERN_REASON_SHAPE, "lines of src or dst", most, row.mr};
-  if (const int64_t most = std::max(g.in[2], g.out[2]); most > row.nr)
-    return {QUERN_REASON_SHAPE, "pixels of a line of src or dst", most, row.nr};
+  if (const refusal r = refuse_large_images(p, row)) return r;
   if (const refusal r = refuse_all_but_clamps(p)) return r;
   // Fewer products round less than spectra do.
   if (g.filter_size() < 4) return {QUERN_REASON_SHAPE, "product of window.filter", g.filter_size(), 4};

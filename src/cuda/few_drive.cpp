@@ -79,9 +79,19 @@ refusal refuse_all_but_depthwise(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
   if (g.c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 1};
   if (g.k != 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
+  if (g.phases() != 1) return {QUERN_REASON_SHAPE, "product of window.stride", g.phases(), 1};
   if (const refusal r = refuse_few(p, row)) return r;
   for (int i = 1; i < 3; ++i)
     if (g.dilation[i] != 1) return g.refuse(window_dilation, i, g.dilation[i], 1);
+  return {};
+}
+
+refusal refuse_large_images(const full_problem& p, const kernel& row) {
+  const geometry& g = geometry_of(p);
+  if (const int64_t most = std::max(g.in[1], g.out[1]); most > row.mr)
+    return {QUERN_REASON_SHAPE, "lines of src or dst", most, row.mr};
+  if (const int64_t most = std::max(g.in[2], g.out[2]); most > row.nr)
+    return {QUERN_REASON_SHAPE, "pixels of a line of src or dst", most, row.nr};
   return {};
 }
 

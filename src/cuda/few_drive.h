@@ -53,6 +53,8 @@ inline void take_pixels(few_phase& a, const job& j, const geometry& g, const pha
 refusal refuse_few(const full_problem&, const kernel&);
 // All but one output a channel, without dilation.
 refusal refuse_all_but_depthwise(const full_problem&, const kernel&);
+// Those that are more than the row's lines and columns, of src or dst.
+refusal refuse_large_images(const full_problem&, const kernel&);
 // Residuals, and activations that are more.
 refusal refuse_all_but_clamps(const quern_problem&);
 // src of depthwise whose pixels are not whole pieces of 16 bytes, channels last.
