@@ -99,7 +99,7 @@ void run_tma_tile(const typename Tile::parameters& a, int32_t tile) {
   const typename Tile::parts parts(a);
   const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
   const int warps = 4 * Tile::groups, used = std::min(Tile::bn, a.out.k - place.channel);
-  const int64_t pixels = int64_t{a.out.pixels} / a.out.size[2] * a.columns;
+  const int64_t pixels = int64_t{a.out.pixels} / a.out.size[2] * a.columns.by;
   std::vector<four_floats> memory(Tile::shared_bytes / sizeof(four_floats));
   memset(static_cast<void*>(memory.data()), 0xff, memory.size() * sizeof memory[0]);
   float* const shared = memory[0].v;
@@ -204,7 +204,7 @@ void multiply_halves_share(const tma_conv& a, const tma_place& place, tma_share 
   using number = sum_type<T>;
   constexpr int chunk = 16 / sizeof(T);
   const int64_t lines = a.out.pixels / a.out.size[2];
-  const int pixels = static_cast<int>(std::min<int64_t>(Tile::bm, lines * a.columns - place.pixel));
+  const int pixels = static_cast<int>(std::min<int64_t>(Tile::bm, lines * a.columns.by - place.pixel));
   const int channels = std::min(Tile::bn, a.out.k - place.channel);
   std::vector<T> x(Tile::pixel_bytes / sizeof(T));
   std::vector<number> line(Tile::bm);
@@ -397,7 +397,7 @@ void run_halo_tile(const halo_conv& a, int32_t tile) {
         at[e] = t.shared + Tile::staged(row, tma_row(t.thread, k / 2 % 2));
         if (residual) memcpy(reinterpret_cast<char*>(&pair) + 2 * e, at[e], 2);
       }
-      const channel_f32 of = t.of(k / 2 % 2);
+      const channel_f32 of = Tile::of(t.a, t.thread, k / 2 % 2);
       pair = residual ? finished_pair<T, true>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair)
              : ends_easily(a.out.epilogue)
                  ? finished_pair<T, false, true>(a.out.epilogue, of, sum_of(t, k), sum_of(t, k + 1), pair)

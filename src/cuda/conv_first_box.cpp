@@ -78,12 +78,10 @@ first_box boxes_of(const geometry& g, const kernel& row, const box_cut& cut) {
   a.box_bytes = int32_t(a.pitch * lines), a.stage_bytes = int32_t(up(a.box_bytes, 128) * 128);
   a.box_x = int32_t(w.begin * element / 4), a.tile_x = int32_t(wide * a.pixel / 4);
   a.box_y = int32_t(w.y.in_begin), a.tile_y = int32_t(cut.high * w.y.in_step);
-  a.tiles_h = int32_t(up(w.y.out_count, cut.high)), a.tiles_w = int32_t(up(w.x.out_count, wide));
-  a.tiles = int32_t(g.n) * a.tiles_h * a.tiles_w, a.wide = int32_t(wide);
+  a.tiles_h = divisor_of(up(w.y.out_count, cut.high)), a.tiles_w = divisor_of(up(w.x.out_count, wide));
+  a.tiles = int32_t(g.n) * a.tiles_h.by * a.tiles_w.by, a.wide = int32_t(wide);
   a.all_panels = int32_t(w.count), a.panels = int32_t(cut.panels), a.chunks = int32_t(up(w.count, cut.panels));
-  const auto inverse = [](int32_t count) { return UINT32_MAX / uint32_t(count); };
-  a.inverse_h = inverse(a.tiles_h), a.inverse_w = inverse(a.tiles_w), a.inverse_parts = inverse(int32_t(cut.parts));
-  a.parts = int32_t(cut.parts), a.of_part = int32_t(up(cut.panels, cut.parts));
+  a.parts = divisor_of(cut.parts), a.of_part = int32_t(up(cut.panels, cut.parts));
   int64_t bytes = 1024;  // aligned to as much by the kernel
   const auto take = [&](int64_t count, int64_t align = 16) {
     const int64_t at = up(bytes - 1024, align) * align;
@@ -138,13 +136,13 @@ refusal refuse(const full_problem& p, const kernel& row) {
 
 // Blocks of each chunk of panels: one block a multiprocessor.
 int64_t blocks_of(const first_box& a, const machine& m) {
-  return std::min(std::max<int64_t>(1, int64_t(m.gpu.multiprocessors) / a.chunks), int64_t{a.tiles} * a.parts);
+  return std::min(std::max<int64_t>(1, int64_t(m.gpu.multiprocessors) / a.chunks), int64_t{a.tiles} * a.parts.by);
 }
 
 double ns_of(const geometry& g, const first_box& a, const kernel& row, const machine& m) {
   const bool whole = row.type != QUERN_F32;
   const double groups = row.threads / 128, blocks = double(blocks_of(a, m)), n = row.nr;
-  const double items = double(a.tiles) * a.parts, rounds = ceil(items / (blocks * groups));
+  const double items = double(a.tiles) * a.parts.by, rounds = ceil(items / (blocks * groups));
   const double strips = double(a.strips) * a.kinds, active = std::min(groups, ceil(items / blocks));
   // Clocks of a strip and panel, which groups share a multiprocessor for; of a strip that a group has to itself, which
   // waits most of the time; of an item (fitted on an H200).

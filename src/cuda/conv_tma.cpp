@@ -375,7 +375,8 @@ quern_status launch_halo(const job& j, const launching& l, const view& v, const 
   a.step[0] = int32_t(ph.h.tap_step), a.step[1] = int32_t(ph.w.tap_step);
   a.rows = int32_t(cut.rows), a.columns = int32_t(cut.columns), a.lines = int32_t(cut.lines);
   a.pitch = int32_t(cut.pitch), a.line_of = halo_line_of(a.pitch);
-  a.of_image = int32_t(cut.down * cut.across), a.across = int32_t(cut.across), a.tiles = int32_t(g.n) * a.of_image;
+  a.of_image = divisor_of(cut.down * cut.across), a.across = divisor_of(cut.across);
+  a.tiles = int32_t(g.n) * a.of_image.by;
   a.weights = weights, a.ahead = l.loaded.ahead;
   a.out = output_of(j, g, ph, l.args, 8);
   const mapped_image from = image_of(l, row.type, v);
@@ -415,7 +416,7 @@ quern_status launch(const job& j, const launching& l) {
   a.exponents = reinterpret_cast<const int32_t*>(l.packed + t.weights_bytes());
   a.ahead = l.loaded.ahead;
   a.c = int32_t(g.c), a.chunks = int32_t(t.chunks);
-  a.channel_tiles = int32_t(t.panels);
+  a.channel_tiles = divisor_of(t.panels);
   a.weights_group = t.bytes(t.phase(1, 0));
   int64_t before = 0;
   for (int64_t f = 0; f < g.phases(); before += phase_of(g, f).taps(), ++f) {
@@ -427,19 +428,20 @@ quern_status launch(const job& j, const launching& l) {
       continue;
     }
     a.h = axis_of(ph.h), a.w = axis_of(ph.w);
-    a.columns = int32_t(line_of(ph, row).out_count);
+    a.columns = divisor_of(line_of(ph, row).out_count);
     if (row.taps) a.w.taps = 1;
     a.blocks = int32_t(ph.taps() / std::max<int64_t>(row.taps, 1) * t.chunks);
     a.weights = weights;
     a.out = output_of(j, g, ph, l.args, row.type == QUERN_F32 ? 4 : 16 / type_bytes(j.problem.dst.type));
-    a.pixel_tiles = int32_t(up(int64_t{a.out.pixels} / ph.w.out_count * a.columns, row.mr));
-    a.tiles = a.pixel_tiles * a.channel_tiles * int32_t(g.groups);
+    a.of_image = divisor_of(int64_t{a.out.size[1]} * a.columns.by);
+    a.of_group = divisor_of(up(int64_t{a.out.pixels} / ph.w.out_count * a.columns.by, row.mr) * t.panels);
+    a.tiles = a.of_group.by * int32_t(g.groups);
     if (a.blocks > 0)
       if (const quern_status s = map_pixels(l, row, v, ph, a.src)) return s;
     a.stores = storable(row, g, a.out);
     a.together =
         a.out.size[0] == 1 ? together_of(a.out.dst, row.type, a.out.dst_stride, a.out.size[1], a.out.size[2]) : 1;
-    a.plane = plane_of(a.out), a.plane_inverse = a.plane > 0 ? UINT32_MAX / uint32_t(a.plane) : 0;
+    a.plane = divisor_of(plane_of(a.out));
     if (a.stores)
       if (const quern_status s = map_output(l, row, g, a.out, a.dst)) return s;
     const uint32_t multiprocessors = l.device.gpu.multiprocessors;

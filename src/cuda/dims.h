@@ -8,11 +8,26 @@
 namespace quern {
 namespace {
 
+// What numbers from zero on are divided by, known before a launch: a division of any two takes some hundred clocks.
+struct divisor {
+  int32_t by;
+  uint32_t inverse;  // 2^32 - 1 over it
+
+  // Rounded down: the product of what was rounded down is one less at most.
+  QUERN_INLINE int32_t quotient(int32_t i) const {
+    const int32_t q = static_cast<int32_t>(uint64_t{static_cast<uint32_t>(i)} * inverse >> 32);
+    return q + (i - q * by >= by);
+  }
+};
+inline divisor divisor_of(int64_t count) {
+  return {static_cast<int32_t>(count), count > 0 ? UINT32_MAX / static_cast<uint32_t>(count) : 0};
+}
+
 // One axis, densest first: so many steps, and how far each goes.
 struct dim {
   int32_t count, channel;
   int64_t src, dst, residual, weights;
-  uint32_t inverse;  // of the steps, or the chunks along the densest: 2^32 - 1 over their number
+  divisor steps;  // or the chunks along the densest
 };
 
 // Where an element is in each of them.
@@ -25,11 +40,6 @@ struct dims {
   int32_t used;
   dim axis[6];
 
-  // i / count, rounded down: the product of what was rounded down is one less at most.
-  QUERN_INLINE static int32_t quotient(int32_t i, int32_t count, uint32_t inverse) {
-    const int32_t q = static_cast<int32_t>(uint64_t{static_cast<uint32_t>(i)} * inverse >> 32);
-    return q + (i - q * count >= count);
-  }
   // Element number i, counted along the axes from First on, or the first of chunk i of `chunk` elements along the
   // densest.
   template <int First = 0>
@@ -46,9 +56,8 @@ struct dims {
     }
     QUERN_ROLL
     for (int k = First; k < used; ++k) {
-      const int32_t count = k == First ? axis[k].count / chunk : axis[k].count;
-      const int32_t rest = k + 1 < used ? quotient(i, count, axis[k].inverse) : 0;
-      go(axis[k], (i - rest * count) * (k == First ? chunk : 1));
+      const int32_t rest = k + 1 < used ? axis[k].steps.quotient(i) : 0;
+      go(axis[k], (i - rest * axis[k].steps.by) * (k == First ? chunk : 1));
       i = rest;
     }
     return p;

@@ -68,14 +68,13 @@ inline int32_t join_axes(dim* axis, int32_t count, bool channels, int64_t dim::*
       axis[used++] = next;
     }
   }
-  if (used == 0) axis[0] = {1, 0, 1, 1, 1, 1, 0};  // for who looks at the densest
+  if (used == 0) axis[0] = {1, 0, 1, 1, 1, 1, {}};  // for who looks at the densest
   return used;
 }
 
 // For chunks of v elements along the densest.
 inline void invert_counts(dims& d, int64_t v) {
-  for (int32_t i = 0; i < d.used; ++i)
-    d.axis[i].inverse = UINT32_MAX / uint32_t(std::max<int64_t>(1, d.axis[i].count / (i == 0 ? v : 1)));
+  for (int32_t i = 0; i < d.used; ++i) d.axis[i].steps = divisor_of(d.axis[i].count / (i == 0 ? v : 1));
 }
 
 // Whether chunks of v elements are aligned: `first`: they lie along the densest axis.

@@ -32,10 +32,10 @@ struct first_box {
   // pixels of a line.
   int32_t high, eights, strips, kinds, kind_at[4], wide;
   int32_t step_h, pixel, pitch, box_bytes, stage_bytes, box_x, tile_x, box_y, tile_y;  // x: words
-  int32_t tiles_h, tiles_w, tiles;
-  uint32_t inverse_h, inverse_w, inverse_parts;        // of tiles and parts, as dims has them
-  int32_t all_panels, panels, chunks, parts, of_part;  // of output channels: a block's; a tile's items have parts of it
-  int32_t apart;  // of pixels of dst, elements; 0: they lie otherwise, or too far apart
+  divisor tiles_h, tiles_w, parts;
+  int32_t tiles;
+  int32_t all_panels, panels, chunks, of_part;  // of output channels: a block's; a tile's items have parts of it
+  int32_t apart;                                // of pixels of dst, elements; 0: they lie otherwise, or too far apart
   int32_t weights_bytes, channels_at, units_at, eights_at, out_at, stages_at, barriers_at, bytes;
   bool ahead;           // weights are requested before what precedes the kernel has ended
   const char* weights;  // [panel][kind][step][f32: high, low][column][8 words], columns swizzled
@@ -170,14 +170,13 @@ struct box_tile {
 
   // ---- Items of a group: a tile, and a part of the block's panels
 
-  QUERN_INLINE int32_t items() const { return a.tiles * a.parts; }
+  QUERN_INLINE int32_t items() const { return a.tiles * a.parts.by; }
   struct tile_place {
     int32_t n, row, column, part;  // of the image, its tiles, and the block's panels
   };
   QUERN_INLINE tile_place place_of(int32_t item) const {
-    const int32_t tile = dims::quotient(item, a.parts, a.inverse_parts);
-    const int32_t row = dims::quotient(tile, a.tiles_w, a.inverse_w), n = dims::quotient(row, a.tiles_h, a.inverse_h);
-    return {n, row - n * a.tiles_h, tile - row * a.tiles_w, item - tile * a.parts};
+    const int32_t tile = a.parts.quotient(item), row = a.tiles_w.quotient(tile), n = a.tiles_h.quotient(row);
+    return {n, row - n * a.tiles_h.by, tile - row * a.tiles_w.by, item - tile * a.parts.by};
   }
   // request(words, lines, images): where its box begins.
   template <class Request>

@@ -19,16 +19,16 @@ struct slice_axes {
     for (const int i : {4, 3, 2, 1, 0}) {
       const bool in_slice = p.axes >> i & 1;
       const int64_t groups = i == 1 && in_slice ? p.groups : 1, count = src.size[i] / groups;
-      const dim one = {int32_t(count), i == 1, src.stride[i], dst.stride[i], residual.stride[i], 0, 0};
+      const dim one = {int32_t(count), i == 1, src.stride[i], dst.stride[i], residual.stride[i], 0, {}};
       if (!in_slice) {
         add_axis(outer, one), slices *= count;
         continue;
       }
-      add_axis(inner, reduces ? dim{one.count, 0, one.src, 0, 0, 0, 0} : one), elements *= count;
+      add_axis(inner, reduces ? dim{one.count, 0, one.src, 0, 0, 0, {}} : one), elements *= count;
       if (groups == 1) continue;
       slices *= groups;
       add_axis(outer, {int32_t(groups), int32_t(count), count * src.stride[1], count * dst.stride[1],
-                       count * residual.stride[1], 0, 0});
+                       count * residual.stride[1], 0, {}});
     }
     const quern_epilogue& e = p.epilogue;
     const bool channels = e.scale || e.bias || e.activation == QUERN_PRELU;

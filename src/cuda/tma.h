@@ -9,6 +9,7 @@
 // each.  Rows of 128 bytes are swizzled by the engine: chunk j of 16 bytes of row r lies at j ^ r % 8.
 #pragma once
 
+#include "cuda/dims.h"
 #include "cuda/output.h"
 
 namespace quern {
@@ -28,14 +29,15 @@ struct tma_conv {
   tensor_map src;
   tma_axis h, w;
   int32_t c, chunks, blocks;  // input channels of a group, in chunks of 128 bytes; stages of a tile: chunks * taps
-  int32_t columns;  // first pixels of windows in a line of the map: outputs, and more where taps share a stage
-  int32_t tiles, pixel_tiles, channel_tiles;
+  // First pixels of windows in a line of the map, outputs and more where taps share a stage, and in an image.
+  divisor columns, of_image;
+  divisor channel_tiles, of_group;  // tiles: of the same pixels, of a group
+  int32_t tiles;
   const char* weights;
   int64_t weights_group;  // bytes
   gpu_output out;
   int32_t together;  // outputs of a channel that are written at once: of 16 bytes or of 4, or one
-  int32_t plane;     // those of an image, where their lines follow each other; else 0
-  uint32_t plane_inverse;
+  divisor plane;     // those of an image, where their lines follow each other; else 0
   bool stores;       // the engine writes dst, by a map of [pixel][channel]
   bool ahead;        // weights are requested before what precedes the kernel has ended
   tensor_map dst;
@@ -65,8 +67,8 @@ struct tma_place {
 };
 
 QUERN_INLINE tma_place tma_place_of(const tma_conv& a, int32_t tile, int32_t bm, int32_t bn) {
-  const int32_t of_group = a.pixel_tiles * a.channel_tiles, group = tile / of_group;
-  const int32_t rest = tile - group * of_group, row = rest / a.channel_tiles, panel = rest - row * a.channel_tiles;
+  const int32_t group = a.of_group.quotient(tile), rest = tile - group * a.of_group.by;
+  const int32_t row = a.channel_tiles.quotient(rest), panel = rest - row * a.channel_tiles.by;
   return {group, row * bm, panel * bn, panel};
 }
 
@@ -74,7 +76,7 @@ QUERN_INLINE tma_place tma_place_of(const tma_conv& a, int32_t tile, int32_t bm,
 template <int Taps>
 QUERN_INLINE int32_t tma_output_of(const tma_conv& a, int32_t pixel) {
   if constexpr (Taps == 1) return pixel;
-  const int32_t line = pixel / a.columns, column = pixel - line * a.columns;
+  const int32_t line = a.columns.quotient(pixel), column = pixel - line * a.columns.by;
   return column < a.out.size[2] ? line * a.out.size[2] + column : a.out.pixels;
 }
 
@@ -92,10 +94,10 @@ struct tma_walk {
   int32_t chunk = 0, s = 0, first_c;
 
   QUERN_INLINE tma_walk(const tma_conv& conv, const tma_place& place) : a(conv) {
-    const int32_t of_image = a.out.size[1] * a.columns, n = place.pixel / of_image;
-    const int32_t rest = place.pixel - n * of_image, row = rest / a.columns;
+    const int32_t n = a.of_image.quotient(place.pixel), rest = place.pixel - n * a.of_image.by;
+    const int32_t row = a.columns.quotient(rest);
     first_c = place.group * a.c;
-    now = {first_c, (rest - row * a.columns) * a.w.step + a.w.begin, row * a.h.step + a.h.begin, n, 0, 0};
+    now = {first_c, (rest - row * a.columns.by) * a.w.step + a.w.begin, row * a.h.step + a.h.begin, n, 0, 0};
   }
   // To another stage of the tile, from its first.
   QUERN_INLINE void skip(int32_t stages, int32_t channels) {

@@ -40,7 +40,7 @@ struct tma_f16x3 {
   template <int N>
   QUERN_INLINE void finish(const tma_scaled_conv& a, const tma_place& place, float (&sum)[N], int32_t thread) const {
     const int32_t* const own =
-        a.exponents + (int64_t{place.group} * a.channel_tiles + place.panel) * (2 * N) + tma_column(thread, 0);
+        a.exponents + (int64_t{place.group} * a.channel_tiles.by + place.panel) * (2 * N) + tma_column(thread, 0);
     QUERN_UNROLL
     for (int k = 0; k < N; ++k) sum[k] = unscaled(sum[k], a.exponent + own[k / 4 * 8 + k % 2]);
   }

@@ -15,7 +15,6 @@
 // sums in f32.
 #pragma once
 
-#include "cuda/dims.h"
 #include "cuda/tma.h"
 
 namespace quern {
@@ -189,9 +188,9 @@ struct tma_tile_half {
     }
   }
   QUERN_INLINE int64_t place_of(int32_t pixel) const {
-    if (a.plane == 0) return a.out.place_of(pixel, a.out.dst_stride);
-    const int32_t image = dims::quotient(pixel, a.plane, a.plane_inverse);
-    return image * a.out.dst_stride[0] + (pixel - image * a.plane) * a.out.dst_stride[4];
+    if (a.plane.by == 0) return a.out.place_of(pixel, a.out.dst_stride);
+    const int32_t image = a.plane.quotient(pixel);
+    return image * a.out.dst_stride[0] + (pixel - image * a.plane.by) * a.out.dst_stride[4];
   }
   QUERN_INLINE void write_planes(int first, int rows) const {
     if (a.together == int(16 / sizeof(Element))) return write_units<four_floats>(first, rows);

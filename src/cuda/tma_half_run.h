@@ -40,12 +40,12 @@ __device__ __forceinline__ void request(const tma_conv& a, uint32_t base, uint32
     for (; ahead < Tile::stages && ahead < share.last - share.first; ++ahead)
       request_weights(ahead, weights + ahead * Tile::weight_bytes);
   }
-  wait_for_previous();
   for (int32_t tile = first_tile<Tile>(); tile < a.tiles; tile += gridDim.x) {
     const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
     tma_walk walk(a, place);
     if constexpr (Tile::cluster > 1) walk.skip(share.first, Tile::bk);
     const char* weights = weights_of(place);
+    wait_for_previous();  // at the first tile
     for (int32_t i = share.first; i < share.last; ++i) {
       if (ahead > 0) {
         --ahead;
@@ -193,6 +193,12 @@ __device__ __forceinline__ void sum_up(uint32_t base, int rank, const Number (&o
   }
 }
 
+template <class Number, int N>
+__device__ __forceinline__ void clear(Number (&sum)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) sum[i] = 0;
+}
+
 template <class Tile>
 __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32_t base, uint32_t full,
                                          uint32_t empty) {
@@ -214,15 +220,17 @@ __device__ __forceinline__ void multiply(const tma_conv& a, char* shared, uint32
   using element = typename Tile::element;
   using number = sum_type<element>;
   constexpr bool few_bits = std::is_same_v<element, e4m3>;
+  tma_place place = {-1, 0, 0, 0};
+  channel_f32 of[2];
+  number sum[Tile::bm / 2];
+  clear(sum);  // as they stay where there is nothing to sum
   for (int32_t tile = first_tile<Tile>() + set * gridDim.x; tile < a.tiles; tile += Tile::sets * gridDim.x) {
-    const tma_place place = tma_place_of(a, tile, Tile::bm, Tile::bn);
+    const tma_place before_this = place;
+    place = tma_place_of(a, tile, Tile::bm, Tile::bn);
     const Tile t = {a, place, parts, thread};
-    const channel_f32 of[] = {t.of(0), t.of(1)};
-    number sum[Tile::bm / 2];
-    if (few_bits || share.first == share.last) {
-#pragma unroll
-      for (int i = 0; i < Tile::bm / 2; ++i) sum[i] = 0;
-    }
+    // Tiles of a block mostly have the same channels, and what those bring takes a while to come.
+    if (place.group != before_this.group || place.panel != before_this.panel) of[0] = t.of(0), of[1] = t.of(1);
+    if constexpr (few_bits) clear(sum);
     int before = -1;
     // Sets multiply in turn: a barrier's parity tells a stage that has arrived from one that has not only to who is
     // less than a round of stages away.

@@ -20,10 +20,11 @@ struct halo_conv {
   tensor_map src, dst;  // n h w c; dst: where the engine writes it
   int32_t begin[2];     // along h and w: the input of output 0 at the first tap
   int32_t taps[2], step[2];
-  int32_t rows, columns;            // outputs of a tile
-  int32_t lines, pitch;             // pixels of a tile
-  int32_t line_of;                  // halo_line_of(pitch)
-  int32_t tiles, of_image, across;  // tiles; of an image; side by side in one
+  int32_t rows, columns;  // outputs of a tile
+  int32_t lines, pitch;   // pixels of a tile
+  int32_t line_of;        // halo_line_of(pitch)
+  int32_t tiles;
+  divisor of_image, across;  // tiles of an image, and side by side in one
   const char* weights;
   gpu_output out;
   bool stores, ahead;  // as of tma_conv
@@ -40,8 +41,8 @@ struct halo_place {
 };
 
 QUERN_INLINE halo_place halo_place_of(const halo_conv& a, int32_t tile) {
-  const int32_t n = tile / a.of_image, rest = tile - n * a.of_image, down = rest / a.across;
-  return {n, down * a.rows, (rest - down * a.across) * a.columns};
+  const int32_t n = a.of_image.quotient(tile), rest = tile - n * a.of_image.by, down = a.across.quotient(rest);
+  return {n, down * a.rows, (rest - down * a.across.by) * a.columns};
 }
 
 template <class Element, int Positions, int Stages>
@@ -84,8 +85,8 @@ struct halo_tile_half {
   }
   QUERN_INLINE static int32_t staged(int32_t row, int32_t channel) { return tma_swizzled<8>(row, channel) * 2; }
 
-  // What the thread's two channels bring.
-  QUERN_INLINE channel_f32 of(int32_t i) const {
+  // What the thread's two channels bring, to every tile.
+  QUERN_INLINE static channel_f32 of(const halo_conv& a, int32_t thread, int32_t i) {
     const int32_t at = tma_row(thread, i);
     return at < a.out.k ? channel_of(a.out.epilogue, at) : channel_f32{};
   }

@@ -95,10 +95,10 @@ __device__ __forceinline__ void multiply(const halo_conv& a, char* shared, uint3
   uint32_t turn = 0;
   wait(full + Tile::stages * 16, 0);
   if (group == 1) give_turn(0);
+  const channel_f32 of[] = {Tile::of(a, thread, 0), Tile::of(a, thread, 1)};
   for (int32_t tile = blockIdx.x + group * gridDim.x; tile < a.tiles; tile += 2 * gridDim.x) {
     const halo_place place = halo_place_of(a, tile);
     const Tile t = {a, place, shared + stage * Tile::stage_bytes, thread};
-    const channel_f32 of[] = {t.of(0), t.of(1)};
     float sum[Tile::bm / 2];
     wait_turn(group);
     wait(full + 8 * stage, turn);
