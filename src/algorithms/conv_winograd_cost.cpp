@@ -100,12 +100,12 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
   // Weights that pass by are fetched while products run, all but a tenth, or but what takes longer than those.  Where a
-  // core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle), both hold up each other.
+  // core gets 8 bytes a cycle, from L3 (Intel) or from memory (Zen 5), both hold up each other.
   // Transforms wait for pieces of the image, little where L3 is fast (Zen 4); for more of planes, and for more still
   // where they go down them.
   const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
   const double passing = passes * passing_cycles(m, o.weights);
-  const bool hold_up = slow_l3(m);
+  const bool slow = slow_l3(m), hold_up = slow || copy_rate(m, o.weights) * m.cycle_ns < 9;
   const double alone = (hold_up ? 0.85 : 0.7) * passing;  // read, not copied
   const double weights = hold_up ? std::hypot(alone, b.cycles) - b.cycles : std::max(0.1 * alone, alone - b.cycles);
   // Those of a group are used in one go, and come from where they stay from run to run: L2 keeps less than it holds.
@@ -116,7 +116,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double buffers = int64_t(b.workspace_bytes) > l2_keeps(m)
                              ? 1.5 * double(b.workspace_bytes) * double(b.word[tile_groups] * b.word[blocks] * g.groups)
                              : 0;
-  const double piece = !through_buffer(p, g, row) ? (hold_up ? 2 : 0.5) : is_upright(g) ? 10 : 3;
+  const double piece = !through_buffer(p, g, row) ? (slow ? 2 : 0.5) : is_upright(g) ? 10 : 3;
   const double image = o.image + o.output > double(m.l2) ? piece * (o.image + o.output) : 0;
   return waiting(row, m, b,
                  weights + used_once + image / (fetch_rate(m, o.all()) * m.cycle_ns) +
