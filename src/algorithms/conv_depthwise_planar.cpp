@@ -44,6 +44,11 @@ refusal refuse(const full_problem& p, const kernel& row) {
   return g.refuse_phases();
 }
 
+// Whole vectors of 512 bits on a core whose L3 answers in time: Zen 5.
+bool fast_and_wide(const kernel& row, const machine& on) {
+  return row.vector == 16 && !in_halves(on) && !slow_l3(on);
+}
+
 // A multiply-add of a vector costs half a cycle, a load one, as it is rarely aligned; a weight that is broadcast by
 // the instruction that multiplies half of one.
 double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
@@ -52,9 +57,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
                 high = g.transposed ? up(g.out[1], g.stride[1]) : g.out[1];
   const int64_t lanes = wide * g.src_block, rest = lanes % row.vector;
   // Where a vector of half the width is as good for the end of a line, it takes less; where it is all of the line, more
-  // on cores of whole vectors (lines of 7, 3x3 and 5x5: 1.5 times what AVX2 takes, Granite Rapids).
+  // on some cores of whole vectors (lines of 7, 3x3 and 5x5: 1.5 times what AVX2 takes, Granite Rapids).
   const bool half = row.vector == 16 && g.src_block == 1 && rest && rest <= 8;
-  const double end = !half ? 0 : in_halves(on) || lanes > rest ? -0.4 : 1.2;
+  const double end = !half ? 0 : !slow_l3(on) || lanes > rest ? -0.4 : 1.2;
   const double vectors = (double(up(lanes, row.vector)) + end) * double(high) * phases;
   const double planes = double(up(g.groups * g.k, g.src_block)) * double(g.n * g.out[0]);
   const double width = double(g.filter[2]) / (g.transposed ? double(g.stride[2]) : 1);
@@ -64,7 +69,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
   const double lines = depth * ((mr - 1) * step + rows) / mr;  // read for one
   double loads = 0;
   if (g.filter[0] == 1 && g.filter[1] == 1 && g.stride[2] == 1 && !row.taps) {
-    loads = width;  // a tile of one line shares its weights
+    loads = (fast_and_wide(row, on) ? 1.7 : 1) * width;  // a tile of one line shares its weights
   } else if (row.taps) {
     const double kept = std::clamp((row.vector == 16 ? 28 : 12) - mr, 0.0, taps);
     loads = lines * (row.step == 1 ? width : 3 + 0.65 * width) + (taps - kept) / 2;
@@ -75,7 +80,10 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     loads = lines * width * (one ? 2 : g.stride[2] == 2 ? 10 : 4.0 * row.vector) + taps / 2;
   }
   const double store = g.dst[4] == g.src_block && !g.transposed ? 1.5 : 12.0 * row.vector / double(g.src_block);
-  return planes * (pace(row, on) * vectors * (std::max(taps / 2, loads) + store) + clock_cycles(on) * (taps + 20));
+  // A core that multiplies two whole vectors a cycle has no room left for loads of two lines of L1.
+  const double held_up = fast_and_wide(row, on) ? 0.35 * std::min(taps / 2, loads) : 0;
+  return planes *
+         (pace(row, on) * vectors * (std::max(taps / 2, loads) + held_up + store) + clock_cycles(on) * (taps + 20));
 }
 
 // Floats that a tap of a block has in the packed weights: several channels fill a vector.
