@@ -44,6 +44,15 @@ void run_tensor(const kernel& row, const std::string& name,
 }
 
 template <class T>
+void run_few_bytes(const kernel& row, const std::string& type, const char* least, unsigned blocks, void** parameters) {
+  const auto few = [&](const char* name, auto run) {
+    if ("few_" + type + "_" + name + least == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
+  };
+  few("any", run_few<typename few_kernels<T>::any>);
+  few("any_step", run_few<typename few_kernels<T>::any_step>);
+}
+
+template <class T>
 void run_of_type(const kernel& row, const std::string& type, unsigned blocks, void** parameters) {
   if (row.kind == kind::reference_cuda && row.op.has(QUERN_CONV))
     run_reference<T>(*static_cast<const reference_cuda*>(parameters[0]), int64_t{blocks} * row.threads);
@@ -63,14 +72,11 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   tensor("64x64", run_tiles<tensor_64x64<T>>);
   tensor("128x64_any", run_tiles<tensor_128x64_any<T>>);
   tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
-  using kernels = few_kernels<T>;
-  const auto few = [&](const char* name, auto run) {
-    if ("few_" + type + "_" + name + "_sm75" == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
-  };
-  few("any", run_few<typename kernels::any>);
-  few("anys2", run_few<typename kernels::anys2>);
-  few("any_step", run_few<typename kernels::any_step>);
-  few("line14", run_few<typename kernels::line14>);
+  run_few_bytes<T>(row, type, "_sm75", blocks, parameters);
+  if ("few_" + type + "_anys2_sm75" == row.name)
+    run_few<typename few_kernels<T>::anys2>(*static_cast<const few_conv*>(parameters[0]), blocks);
+  if ("few_" + type + "_line14_sm75" == row.name)
+    run_few<typename few_kernels<T>::line14>(*static_cast<const few_conv*>(parameters[0]), blocks);
   const auto lines = [&](const char* what, const char* name, auto run) {
     if (what + ("_" + type + "_") + name + "_sm80" == row.name)
       run(*static_cast<const lines_conv*>(parameters[0]), blocks);

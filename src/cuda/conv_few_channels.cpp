@@ -61,7 +61,8 @@ work work_of(const geometry& g, const phase& ph, const kernel& row, const machin
   // Where a scheduler has few warps, one by itself takes as long as five rounds do (depthwise of batch 1 in f16, 3x3 to
   // 13x13, within a sixth on an H200).
   const double rounds = ceil(threads / 32) / (4.0 * m.gpu.multiprocessors);
-  return {int64_t(threads), 2.5 * instructions * std::hypot(5, 1.25 * rounds) + 2000};
+  const double values = row.type == QUERN_E4M3 ? 2 : 1;  // made of bits, several instructions each (H100)
+  return {int64_t(threads), 2.5 * values * instructions * std::hypot(5, 1.25 * rounds) + 2000};
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine&, uint32_t) {

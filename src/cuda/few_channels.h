@@ -8,7 +8,7 @@
 //                              src[pixel at tap][c] * weights[r][s][c][o])
 //
 // A sum is one chain of fused multiply-adds in the order (r, s, c), as on the CPU: the same bits, unless a weight
-// beside padding is infinite or NaN, as columns of padding are multiplied here.
+// beside padding is infinite or NaN, as columns of padding are multiplied here.  Of s8 it is an integer.
 //
 // Lanes are neighbouring outputs of a pixel, or neighbours along x.  A block of outputs stays in registers, and taps
 // pass, some of a line at a time.
@@ -64,8 +64,8 @@ struct few_strip : few_place<T> {
               this->channel % few_lanes;
     this->brings = channel_of(a.out.epilogue, this->channel);
   }
-  QUERN_INLINE float weight(int32_t r, int32_t s, int32_t c) const {
-    return value(weights[((r * a.x.taps + s) * a.channels + c) * few_lanes]);
+  QUERN_INLINE sum_type<T> weight(int32_t r, int32_t s, int32_t c) const {
+    return number_of(weights[((r * a.x.taps + s) * a.channels + c) * few_lanes]);
   }
 };
 
@@ -75,6 +75,7 @@ struct few_strip : few_place<T> {
 template <class Element, int Step, int Lines, int Columns, int Run>
 struct few_block {
   using element = Element;
+  using number = sum_type<Element>;
   using strip = few_strip<Element, Columns>;
   static constexpr int group = 0, step = Step, columns = Columns, lines = Lines;
   static constexpr int shared_bytes = 4 * few_threads * Columns;
@@ -82,11 +83,11 @@ struct few_block {
 
   // `Count` taps from s on, of a channel, of the line of inputs that is number `at` under the block.
   template <int Count>
-  QUERN_INLINE static void add(const strip& here, float (&sum)[Lines][Columns], const Element* src, int32_t at,
+  QUERN_INLINE static void add(const strip& here, number (&sum)[Lines][Columns], const Element* src, int32_t at,
                                int32_t s, int32_t channel) {
     const few_conv& a = here.a;
     constexpr int width = Step > 0 ? (Columns - 1) * Step + Count : Columns * Count;
-    float x[width];
+    number x[width];
     bool exists[width];
     // A thread asks for all that it reads before it turns the first of them into floats, and reads no less where there
     // is nothing to read: a branch around a load would wait for it.
@@ -100,17 +101,17 @@ struct few_block {
       next[i] = src[exists[i] ? from * a.src_pixel[1] : 0];
     }
     QUERN_UNROLL
-    for (int i = 0; i < width; ++i) x[i] = exists[i] ? value(next[i]) : 0.0f;
+    for (int i = 0; i < width; ++i) x[i] = exists[i] ? number_of(next[i]) : 0;
     QUERN_UNROLL
     for (int j = 0; j < Lines; ++j) {
       const int32_t r = at - j * Step;
       if (r < 0 || r >= a.y.taps || here.line + j >= here.end) continue;
       QUERN_UNROLL
       for (int u = 0; u < Count; ++u) {
-        const float weight = here.weight(r, s + u, channel);
+        const number weight = here.weight(r, s + u, channel);
         QUERN_UNROLL
         for (int i = 0; i < Columns; ++i)
-          sum[j][i] = fmaf(x[Step > 0 ? i * Step + u : i * Count + u], weight, sum[j][i]);
+          sum[j][i] = with_product(x[Step > 0 ? i * Step + u : i * Count + u], weight, sum[j][i]);
       }
     }
   }
@@ -118,7 +119,7 @@ struct few_block {
   QUERN_INLINE static void run(const few_conv& a, int32_t index, float* shared) {
     strip here(a, index);
     here.src += here.n * a.src_image;
-    float sum[Lines][Columns] = {};
+    number sum[Lines][Columns] = {};
     // Taps that meet the image in any of the columns.
     const int32_t first = here.column_at(here.column * a.x.step);
     const int32_t last = first + (Columns - 1) * a.x.step * a.x.apart, behind = a.x.size - first;
@@ -141,9 +142,7 @@ struct few_block {
         for (int32_t c = 0; c < a.channels; ++c) add<1>(here, sum, src + c * a.src_channel, i, s, c);
       }
     }
-    QUERN_UNROLL
-    for (int j = 0; j < Lines; ++j)
-      if (here.line + j < here.end) here.write(here.line + j, sum[j], shared, few_threads);
+    here.write_lines(sum, shared, few_threads);
   }
 };
 
@@ -205,9 +204,7 @@ struct few_line {
         }
       }
     }
-    QUERN_UNROLL
-    for (int j = 0; j < Lines; ++j)
-      if (here.line + j < here.end) here.write(here.line + j, sum[j], shared, few_threads);
+    here.write_lines(sum, shared, few_threads);
   }
 };
 

@@ -6,17 +6,20 @@
 
 #include "cuda/few_channels.h"
 
-#define QUERN_FEW_KERNELS(X, type, element)                          \
-  X(type, element, any, 4, "filters of any size")                    \
-  X(type, element, anys2, 4, "filters of any size at stride 2")      \
-  X(type, element, any_step, 5, "filters of any size at any stride") \
-  X(type, element, line14, 6, "filters that reach over lines of up to 14 pixels")
+#define QUERN_FEW_KERNELS(X, type, element)                         \
+  QUERN_FEW_BYTE_KERNELS(X, type, element, 75)                      \
+  X(type, element, 75, anys2, 4, "filters of any size at stride 2") \
+  X(type, element, 75, line14, 6, "filters that reach over lines of up to 14 pixels")
+// Of 8 bits fewer.
+#define QUERN_FEW_BYTE_KERNELS(X, type, element, sm)  \
+  X(type, element, sm, any, 4, "filters of any size") \
+  X(type, element, sm, any_step, 5, "filters of any size at any stride")
 
 #ifdef __CUDACC__
 
-#define QUERN_FEW_ENTRY(type, element, name, blocks, about)                                        \
+#define QUERN_FEW_ENTRY(type, element, sm, name, blocks, about)                                    \
   extern "C" __global__ void __launch_bounds__(quern::few_threads, blocks)                         \
-      few_##type##_##name##_sm75(const __grid_constant__ quern::few_conv a) {                      \
+      few_##type##_##name##_sm##sm(const __grid_constant__ quern::few_conv a) {                    \
     extern __shared__ __align__(16) float shared[];                                                \
     const int32_t index = int32_t(blockIdx.x) * quern::few_threads + int32_t(threadIdx.x);         \
     if (index < a.threads) quern::few_kernels<element>::name::run(a, index, shared + threadIdx.x); \
@@ -26,14 +29,14 @@
 
 #include "cuda/image.h"
 
-#define QUERN_FEW_ROW(type, element, name, blocks, about) \
-  few_row<few_kernels<element>::name>("few_" #type "_" #name "_sm75", about),
+#define QUERN_FEW_ROW(type, element, sm, name, blocks, about) \
+  few_row<few_kernels<element>::name>("few_" #type "_" #name "_sm" #sm, about, sm),
 
 namespace quern {
 namespace {
 
 template <class Kernel>
-constexpr kernel few_row(const char* name, const char* about) {
+constexpr kernel few_row(const char* name, const char* about, uint32_t capability) {
   return {.name = name,
           .about = about,
           .kind = kind::few_channels,
@@ -44,7 +47,7 @@ constexpr kernel few_row(const char* name, const char* about) {
           .step = Kernel::step,
           .group = Kernel::group,
           .image = image,
-          .capability = 75,
+          .capability = capability,
           .src_align = sizeof(typename Kernel::element),
           .threads = few_threads,
           .shared_bytes = Kernel::shared_bytes};

@@ -71,8 +71,11 @@ void pack_few(const job& j, int64_t first, int64_t count, const void* weights, c
                    for (int64_t i = all; i < panels.panels * few_lanes; ++i) to[panels.at(i, ph.taps(), tap, c)] = T{};
                  });
   };
-  if (j.row.type == QUERN_F32) return as(float{});
-  as(uint16_t{});
+  switch (type_bytes(j.row.type)) {
+    case 1: return as(uint8_t{});
+    case 2: return as(uint16_t{});
+    default: return as(float{});
+  }
 }
 
 refusal refuse_all_but_depthwise(const full_problem& p, const kernel& row) {

@@ -67,42 +67,81 @@ struct few_place {
 
   // shared: the thread's, so many floats and `apart` from each other, for activations that are not worth as many copies
   // of their code.
-  template <int Columns>
-  QUERN_INLINE void write(int32_t of_line, const float (&sum)[Columns], float* shared, int32_t apart) const {
-    const gpu_output& out = phase.out;
-    const epilogue_f32& e = out.epilogue;
-    const int32_t columns = columns_from(column);
-    T* const dst = static_cast<T*>(out.dst) + n * out.dst_stride[0] + channel * out.dst_stride[1] +
-                   output_at(of_line, column, phase.dst_pixel);
-    const T* const residual = static_cast<const T*>(out.residual) + n * out.residual_stride[0] +
-                              channel * out.residual_stride[1] + output_at(of_line, column, phase.residual_pixel);
-    const int32_t next = phase.x.classes * phase.dst_pixel[1], from = phase.x.classes * phase.residual_pixel[1];
-    if (only_clamps(e)) {
-      if (e.residual) return write_clamped<true>(dst, next, residual, from, columns, sum);
-      return write_clamped<false>(dst, next, residual, from, columns, sum);
+  template <int Columns, class Sum>
+  QUERN_INLINE void write(int32_t of_line, const Sum (&sum)[Columns], float* shared, int32_t apart) const {
+    const row to = row_at(of_line);
+    if (only_clamps_own()) return write_clamped(to, sum);
+    write_any(to, sum, shared, apart);
+  }
+  // All lines from `line` on.
+  template <int Lines, int Columns, class Sum>
+  QUERN_INLINE void write_lines(const Sum (&sum)[Lines][Columns], float* shared, int32_t apart) const {
+    if (only_clamps_own()) {
+      QUERN_UNROLL
+      for (int j = 0; j < Lines; ++j)
+        if (line + j < end) write_clamped(row_at(line + j), sum[j]);
+      return;
     }
-    QUERN_UNROLL
-    for (int i = 0; i < Columns; ++i) shared[i * apart] = sum[i];
+    // One copy of the activations; sums must be named by constants.
     QUERN_ROLL
-    for (int i = 0; i < Columns && i < columns; ++i) {
-      const float r = e.residual ? value(residual[i * from]) : 0.0f;
-      dst[i * next] = rounded<T>(finished<false>(e, brings, shared[i * apart], r));
+    for (int j = 0; j < Lines && line + j < end; ++j) {
+      Sum own[Columns];
+      QUERN_UNROLL
+      for (int k = 0; k < Lines; ++k) {
+        QUERN_UNROLL
+        for (int i = 0; i < Columns; ++i)
+          if (k == 0 || k == j) own[i] = sum[k][i];
+      }
+      write_any(row_at(line + j), own, shared, apart);
     }
   }
 
  private:
-  template <bool Residual, int Columns>
-  QUERN_INLINE void write_clamped(T* dst, int32_t next, const T* residual, int32_t from, int32_t columns,
-                                  const float (&sum)[Columns]) const {
+  // Where a line of the outputs lies in dst and the residual, and how many there are.
+  struct row {
+    int64_t to, from;
+    int32_t next_to, next_from, columns;
+  };
+  QUERN_INLINE row row_at(int32_t of_line) const {
+    const auto at = [&](const int64_t* stride, const int32_t(&pixel)[2]) {
+      return n * stride[0] + channel * stride[1] + output_at(of_line, column, pixel);
+    };
+    return {at(phase.out.dst_stride, phase.dst_pixel), at(phase.out.residual_stride, phase.residual_pixel),
+            phase.x.classes * phase.dst_pixel[1], phase.x.classes * phase.residual_pixel[1], columns_from(column)};
+  }
+  // Of 8 bits dst and residual may have many types: one is worth code of its own.
+  QUERN_INLINE bool only_clamps_own() const {
+    const gpu_output& out = phase.out;
+    return only_clamps(out.epilogue) && (sizeof(T) > 1 || (out.type == type_of<T> && !out.epilogue.residual));
+  }
+  template <int Columns, class Sum>
+  QUERN_INLINE void write_any(row at, const Sum (&sum)[Columns], float* shared, int32_t apart) const {
+    QUERN_UNROLL
+    for (int i = 0; i < Columns; ++i) shared[i * apart] = sum_bits(sum[i]);
+    QUERN_ROLL
+    for (int i = 0; i < Columns && i < at.columns; ++i) {
+      write_one<T>(phase.out, brings, shared[i * apart], at.to, at.from);
+      at.to += at.next_to, at.from += at.next_from;
+    }
+  }
+  template <int Columns, class Sum>
+  QUERN_INLINE void write_clamped(const row& at, const Sum (&sum)[Columns]) const {
+    if (sizeof(T) > 1 && phase.out.epilogue.residual) return write_clamped<true>(at, sum);
+    write_clamped<false>(at, sum);
+  }
+  template <bool Residual, int Columns, class Sum>
+  QUERN_INLINE void write_clamped(const row& at, const Sum (&sum)[Columns]) const {
     const epilogue_f32& e = phase.out.epilogue;
+    T* dst = static_cast<T*>(phase.out.dst) + at.to;
+    const T* residual = static_cast<const T*>(phase.out.residual) + at.from;
     QUERN_UNROLL
     for (int i = 0; i < Columns; ++i) {
-      if (i < columns) {
-        const float r = Residual ? value(*residual) : 0.0f;
-        *dst = rounded<T>(sizeof(T) == 4 ? finished<true, Residual>(e, brings, sum[i], r)
-                                         : finished_narrow<Residual>(e, brings, sum[i], r));
+      if (i < at.columns) {
+        const float own = static_cast<float>(sum[i]), r = Residual ? value(*residual) : 0.0f;
+        *dst = rounded<T>(sizeof(T) == 4 ? finished<true, Residual>(e, brings, own, r)
+                                         : finished_narrow<Residual>(e, brings, own, r));
       }
-      dst += next, residual += Residual ? from : 0;
+      dst += at.next_to, residual += Residual ? at.next_from : 0;
     }
   }
 };

@@ -68,6 +68,16 @@ QUERN_INLINE Number sum_of_bits(float x) {
   if constexpr (std::is_same_v<Number, int32_t>) return static_cast<int32_t>(bits_of(x));
   return static_cast<Number>(x);
 }
+// An element as a number that products are summed of, and a product added: in integers where those are exact.
+template <class Element>
+QUERN_INLINE sum_type<Element> number_of(Element x) {
+  if constexpr (std::is_same_v<Element, s8>)
+    return x.bits;
+  else
+    return value(x);
+}
+QUERN_INLINE float with_product(float x, float y, float sum) { return fmaf(x, y, sum); }
+QUERN_INLINE int32_t with_product(int32_t x, int32_t y, int32_t sum) { return x * y + sum; }
 QUERN_INLINE float sum_bits(float x) { return x; }
 QUERN_INLINE float sum_bits(int32_t x) { return float_of(static_cast<uint32_t>(x)); }
 
@@ -95,6 +105,20 @@ struct gpu_output {
     return place + pixel * stride[0];
   }
 };
+
+// One sum, as its bits, on its way to an element of dst, which may have a residual.
+template <class Element>
+QUERN_INLINE void write_one(const gpu_output& out, const channel_f32& of, float sum, int64_t to, int64_t from) {
+  if (std::is_same_v<Element, s8> && out.type == QUERN_S32) {
+    static_cast<int32_t*>(out.dst)[to] = static_cast<int32_t>(bits_of(sum));
+    return;
+  }
+  const auto load = [&](auto type) { return value(static_cast<const decltype(type)*>(out.residual)[from]); };
+  const float r = out.epilogue.residual ? with_output<Element>(out.type, load) : 0.0f;
+  const float y = finished<false>(out.epilogue, of, sum_value<Element>(sum), r);
+  with_output<Element>(out.type,
+                       [&](auto type) { static_cast<decltype(type)*>(out.dst)[to] = rounded<decltype(type)>(y); });
+}
 
 // Element: of src.
 template <class Element, int Rows, int Pitch, int Columns = 32>
@@ -146,18 +170,8 @@ struct output_warp {
       const int32_t row = along ? i / columns : i % Rows, column = along ? i % columns : i / Rows;
       const int64_t to = places()[row], channel = first + column;
       if (to < 0 || base + column >= out.k) continue;
-      const int64_t place = to + channel * out.dst_stride[1];
-      if (std::is_same_v<Element, s8> && out.type == QUERN_S32) {
-        static_cast<int32_t*>(out.dst)[place] = static_cast<int32_t>(bits_of(*at(row, column)));
-        continue;
-      }
-      const int64_t from = places()[Rows + row] + channel * out.residual_stride[1];
-      const auto load = [&](auto type) { return value(static_cast<const decltype(type)*>(out.residual)[from]); };
-      const float r = e.residual ? with_output<Element>(out.type, load) : 0.0f;
-      const float y =
-          finished<false>(e, channel_of(e, static_cast<int32_t>(channel)), sum_value<Element>(*at(row, column)), r);
-      with_output<Element>(
-          out.type, [&](auto type) { static_cast<decltype(type)*>(out.dst)[place] = rounded<decltype(type)>(y); });
+      write_one<Element>(out, channel_of(e, static_cast<int32_t>(channel)), *at(row, column),
+                         to + channel * out.dst_stride[1], places()[Rows + row] + channel * out.residual_stride[1]);
     }
   }
 };
