@@ -13,7 +13,7 @@ void run_of_bytes(const kernel& row, const std::string& type, const char* least,
   };
   tensor("128x64", run_tiles<tensor_128x64<T>>);
   tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
-  run_few_bytes<T>(row, type, std::is_same_v<T, s8> ? "_sm75" : least, blocks, parameters);
+  run_few_rows<T>(row, type, std::is_same_v<T, s8> ? "_sm75" : least, blocks, parameters);
   run_tma<tma_half_192x128<T>>(row, (type + "_192x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x128<T>>(row, (type + "_128x128").c_str(), blocks, parameters);
   run_tma<tma_half_128x64<T>>(row, (type + "_128x64").c_str(), blocks, parameters);

@@ -44,12 +44,16 @@ void run_tensor(const kernel& row, const std::string& name,
 }
 
 template <class T>
-void run_few_bytes(const kernel& row, const std::string& type, const char* least, unsigned blocks, void** parameters) {
+void run_few_rows(const kernel& row, const std::string& type, const char* least, unsigned blocks, void** parameters) {
   const auto few = [&](const char* name, auto run) {
     if ("few_" + type + "_" + name + least == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
   };
   few("any", run_few<typename few_kernels<T>::any>);
   few("any_step", run_few<typename few_kernels<T>::any_step>);
+  if constexpr (sizeof(T) > 1) {
+    few("anys2", run_few<typename few_kernels<T>::anys2>);
+    few("line14", run_few<typename few_kernels<T>::line14>);
+  }
 }
 
 template <class T>
@@ -72,11 +76,7 @@ void run_of_type(const kernel& row, const std::string& type, unsigned blocks, vo
   tensor("64x64", run_tiles<tensor_64x64<T>>);
   tensor("128x64_any", run_tiles<tensor_128x64_any<T>>);
   tensor("64x64_any", run_tiles<tensor_64x64_any<T>>);
-  run_few_bytes<T>(row, type, "_sm75", blocks, parameters);
-  if ("few_" + type + "_anys2_sm75" == row.name)
-    run_few<typename few_kernels<T>::anys2>(*static_cast<const few_conv*>(parameters[0]), blocks);
-  if ("few_" + type + "_line14_sm75" == row.name)
-    run_few<typename few_kernels<T>::line14>(*static_cast<const few_conv*>(parameters[0]), blocks);
+  run_few_rows<T>(row, type, "_sm75", blocks, parameters);
   const auto lines = [&](const char* what, const char* name, auto run) {
     if (what + ("_" + type + "_") + name + "_sm80" == row.name)
       run(*static_cast<const lines_conv*>(parameters[0]), blocks);

@@ -7,12 +7,12 @@
 #include "cuda/few_channels.h"
 
 #define QUERN_FEW_KERNELS(X, type, element)                         \
-  QUERN_FEW_BYTE_KERNELS(X, type, element, 75)                      \
+  QUERN_FEW_KERNELS_OF_BYTES(X, type, element, 75)                  \
   X(type, element, 75, anys2, 4, "filters of any size at stride 2") \
   X(type, element, 75, line14, 6, "filters that reach over lines of up to 14 pixels")
 // Of 8 bits fewer.
-#define QUERN_FEW_BYTE_KERNELS(X, type, element, sm)  \
-  X(type, element, sm, any, 4, "filters of any size") \
+#define QUERN_FEW_KERNELS_OF_BYTES(X, type, element, sm) \
+  X(type, element, sm, any, 4, "filters of any size")    \
   X(type, element, sm, any_step, 5, "filters of any size at any stride")
 
 #ifdef __CUDACC__

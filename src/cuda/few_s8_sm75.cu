@@ -5,11 +5,11 @@
 
 #ifdef __CUDACC__
 
-QUERN_FEW_BYTE_KERNELS(QUERN_FEW_ENTRY, s8, quern::s8, 75)
+QUERN_FEW_KERNELS_OF_BYTES(QUERN_FEW_ENTRY, s8, quern::s8, 75)
 
 #else
 
 // Of kind::few_channels.
-QUERN_KERNELS(few_s8_sm75, QUERN_FEW_BYTE_KERNELS(QUERN_FEW_ROW, s8, quern::s8, 75))
+QUERN_KERNELS(few_s8_sm75, QUERN_FEW_KERNELS_OF_BYTES(QUERN_FEW_ROW, s8, quern::s8, 75))
 
 #endif
