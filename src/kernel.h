@@ -442,6 +442,7 @@ struct dot_f32 {
 //   tma               cuda/tma.h
 //   tma_f16x3         cuda/tma_f16x3.h
 //   few_channels      cuda/few_channels.h
+//   quads             cuda/quads.h
 //   walk              cuda/walk.h
 //   group             cuda/group.h
 //   group_box         cuda/group_box.h
@@ -490,6 +491,7 @@ enum class kind : uint8_t {
   pooling,
   slices,
   elementwise,
+  quads,
   walk,
   group,
   group_box,

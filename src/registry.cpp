@@ -86,6 +86,7 @@ const char* kind_name(kind k) {
     case kind::pooling: return "pooling";
     case kind::slices: return "slices";
     case kind::elementwise: return "elementwise";
+    case kind::quads: return "quads";
     case kind::walk: return "walk";
     case kind::group: return "group";
     case kind::group_box: return "group_box";

@@ -24,6 +24,11 @@ void run_of_bytes(const kernel& row, const std::string& type, const char* least,
     run_tma<tma_half_256x128<s8>>(row, "s8_256x128", blocks, parameters);
     run_tma<tma_half_256x64_w3<s8>>(row, "s8_256x64_w3", blocks, parameters);
     run_tma<tma_half_208x64_w3<s8>>(row, "s8_208x64_w3", blocks, parameters);
+    const auto quads = [&](const char* name, auto run) {
+      if (name + std::string("_sm80") == row.name) run(*static_cast<const quads_conv*>(parameters[0]), blocks);
+    };
+    quads("quads_s8_any", run_few<quads_any, quads_conv>);
+    quads("quads_s8_any_step", run_few<quads_any_step, quads_conv>);
   }
 }
 

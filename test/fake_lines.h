@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Threads of few_channels.h and blocks of lines.h on this CPU.
+// Threads of few_channels.h and quads.h, and blocks of lines.h on this CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,13 +12,14 @@
 
 #include "cuda/few_channels.h"
 #include "cuda/group.h"
+#include "cuda/quads.h"
 #include "cuda/walk.h"
 
 namespace quern::test {
 
 // Threads without barriers, and memory of a block full of NaN.
-template <class Kernel>
-void run_few(const few_conv& a, unsigned blocks) {
+template <class Kernel, class Conv>
+void run_few(const Conv& a, unsigned blocks) {
   const int32_t all = static_cast<int32_t>(blocks) * few_threads;
   EXPECT_LT(all - a.threads, few_threads);
   for (int32_t i = 0; i < a.threads; ++i) {

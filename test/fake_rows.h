@@ -48,11 +48,11 @@ void run_few_rows(const kernel& row, const std::string& type, const char* least,
   const auto few = [&](const char* name, auto run) {
     if ("few_" + type + "_" + name + least == row.name) run(*static_cast<const few_conv*>(parameters[0]), blocks);
   };
-  few("any", run_few<typename few_kernels<T>::any>);
-  few("any_step", run_few<typename few_kernels<T>::any_step>);
+  few("any", run_few<typename few_kernels<T>::any, few_conv>);
+  few("any_step", run_few<typename few_kernels<T>::any_step, few_conv>);
   if constexpr (sizeof(T) > 1) {
-    few("anys2", run_few<typename few_kernels<T>::anys2>);
-    few("line14", run_few<typename few_kernels<T>::line14>);
+    few("anys2", run_few<typename few_kernels<T>::anys2, few_conv>);
+    few("line14", run_few<typename few_kernels<T>::line14, few_conv>);
   }
 }
 

@@ -629,7 +629,7 @@ const kernel& kernel_called(const char* name) {
 }
 
 bool for_few_channels(kind k) {
-  return k == kind::few_channels || k == kind::walk || k == kind::group || k == kind::group_box ||
+  return k == kind::few_channels || k == kind::quads || k == kind::walk || k == kind::group || k == kind::group_box ||
          k == kind::depthwise_box || k == kind::depthwise_image || k == kind::toeplitz || k == kind::first_layer ||
          k == kind::first_box;
 }
@@ -879,9 +879,7 @@ TEST_F(CudaDevice, NothingFiniteComesOfWhatIsNot) {
   way how = on(open());
   how.src_limit = 1;
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
-  const struct {
-    int channels, groups, outputs;
-  } cases[] = {{36, 1, 5}, {3, 1, 5}, {16, 2, 16}, {32, 2, 32}};
+  const struct { int channels, groups, outputs; } cases[] = {{36, 1, 5}, {3, 1, 5}, {16, 2, 16}, {32, 2, 32}};
   for (const auto& [channels, groups, outputs] : cases) {
     const int of_group = channels / groups;
     quern_problem p = conv(QUERN_NHWC, 1, channels, 7, outputs);

@@ -90,8 +90,8 @@ quern_status launch(const job& j, const launching& l) {
   const few_panels panels = {g};
   few_conv a = {};
   a.lines = row.mr;
-  a.outputs = int32_t(g.k), a.channels = int32_t(g.c), a.chunks = int32_t(outputs_of(g));
-  a.across = g.src[1] != 1, a.images = int32_t(g.n);
+  a.outputs = divisor_of(g.k), a.images = divisor_of(g.n), a.inputs = int32_t(g.c);
+  a.across = g.src[1] != 1;
   a.src = l.args.src;
   a.src_image = g.src[0], a.src_group = g.src[1] * g.c, a.src_channel = g.src[1];
   int64_t before = 0;
@@ -101,8 +101,10 @@ quern_status launch(const job& j, const launching& l) {
     a.x = few_axis_of(ph.w, row.nr), a.y = few_axis_of(ph.h, a.lines);
     a.weights = l.packed + panels.phase(before) * type_bytes(row.type);
     take_pixels(a, j, g, ph, l.args, 1);
-    const int64_t chunks = row.group == 1 ? up(a.chunks, few_lanes) * few_lanes : a.chunks;
-    a.threads = int32_t(g.n * chunks) * a.y.classes * a.y.parts * a.x.classes * a.x.parts;
+    order_threads(a, a, g, outputs_of(g));
+    // Of lines whole warps have the same weights.
+    if (row.group == 1)
+      a.threads = a.threads / a.channels.by * int32_t(up(a.channels.by, int64_t{few_lanes}) * few_lanes);
     if (const quern_status s = launch_kernel(l, row, uint32_t(up(a.threads, few_threads)), &a)) return s;
   }
   return QUERN_OK;

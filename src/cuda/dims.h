@@ -18,6 +18,12 @@ struct divisor {
     const int32_t q = static_cast<int32_t>(uint64_t{static_cast<uint32_t>(i)} * inverse >> 32);
     return q + (i - q * by >= by);
   }
+  // The remainder of i, which the quotient takes the place of.
+  QUERN_INLINE int32_t take(int32_t& i) const {
+    const int32_t before = i;
+    i = quotient(i);
+    return before - i * by;
+  }
 };
 inline divisor divisor_of(int64_t count) {
   return {static_cast<int32_t>(count), count > 0 ? UINT32_MAX / static_cast<uint32_t>(count) : 0};

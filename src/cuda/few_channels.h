@@ -20,14 +20,13 @@ namespace quern {
 namespace {
 
 // By value in the kernel's parameters.
-struct few_conv : few_phase {
-  int32_t chunks, outputs, channels;  // outputs of all groups; outputs and channels of a group
-  int32_t threads, images;
-  bool across;  // threads follow each other along x; else along channels
+struct few_conv : few_phase, few_order {
+  divisor outputs, images;  // outputs of a group
+  int32_t inputs;           // of a group
+  bool across;              // threads follow each other along x; else along channels
   int64_t src_image, src_group, src_channel;
   const void *src, *weights;  // of 32 outputs: [tap][channel][32]
 };
-constexpr int few_threads = 128;
 
 // ---- Where a thread works ---------------------------------------------------------------------------------------
 
@@ -38,34 +37,19 @@ struct few_strip : few_place<T> {
   const T* weights;
 
   QUERN_INLINE few_strip(const few_conv& conv, int32_t index) : few_place<T>(conv), a(conv) {
-    const int32_t strips = a.x.parts * a.x.classes;
-    int32_t rest = index, strip;
-    const auto take = [&](int32_t of) {
-      const int32_t before = rest;
-      rest /= of;
-      return before - rest * of;
-    };
-    const auto take_rows = [&] {
-      const int32_t of_class = take(a.y.parts);
-      this->class_y = take(a.y.classes);
-      return of_class;
-    };
-    int32_t run;
-    if (a.across) {
-      strip = take(strips), this->channel = take(a.chunks), run = take_rows(), this->n = rest;
-    } else {
-      this->channel = take(a.chunks), strip = take(strips), run = take_rows(), this->n = rest;
-    }
-    this->class_x = strip / a.x.parts, this->column = (strip - this->class_x * a.x.parts) * Columns;
-    this->take_run(run);
-    src = static_cast<const T*>(a.src) + this->channel / a.outputs * a.src_group;
+    int32_t strip = a.across ? a.strips.take(index) : 0;
+    this->channel = a.channels.take(index);
+    if (!a.across) strip = a.strips.take(index);
+    this->take_strip(strip, Columns);
+    this->take_rest(a, index);
+    src = static_cast<const T*>(a.src) + a.outputs.quotient(this->channel) * a.src_group;
     weights = static_cast<const T*>(a.weights) +
-              int64_t{this->channel / few_lanes} * a.y.taps * a.x.taps * a.channels * few_lanes +
+              int64_t{this->channel / few_lanes} * a.y.taps * a.x.taps * a.inputs * few_lanes +
               this->channel % few_lanes;
     this->brings = channel_of(a.out.epilogue, this->channel);
   }
   QUERN_INLINE sum_type<T> weight(int32_t r, int32_t s, int32_t c) const {
-    return number_of(weights[((r * a.x.taps + s) * a.channels + c) * few_lanes]);
+    return number_of(weights[((r * a.x.taps + s) * a.inputs + c) * few_lanes]);
   }
 };
 
@@ -132,14 +116,14 @@ struct few_block {
       if (!here.has_line(line)) continue;
       const Element* const src = here.src + line * a.src_pixel[0];
       int32_t s = begin;
-      if (a.channels == 1) {
+      if (a.inputs == 1) {
         QUERN_ROLL
         for (; s + Run <= end; s += Run) add<Run>(here, sum, src, i, s, 0);
       }
       QUERN_ROLL
       for (; s < end; ++s) {
         QUERN_ROLL
-        for (int32_t c = 0; c < a.channels; ++c) add<1>(here, sum, src + c * a.src_channel, i, s, c);
+        for (int32_t c = 0; c < a.inputs; ++c) add<1>(here, sum, src + c * a.src_channel, i, s, c);
       }
     }
     here.write_lines(sum, shared, few_threads);
@@ -157,26 +141,20 @@ struct few_line {
 
   QUERN_INLINE static void run(const few_conv& a, int32_t index, float* shared) {
     few_place<Element> here(a);
-    int32_t rest = index;
-    const auto take = [&](int32_t of) {
-      const int32_t before = rest;
-      rest /= of;
-      return before - rest * of;
-    };
-    const int32_t lane = take(few_lanes);
-    here.n = take(a.images);
-    const int32_t run = take(a.y.parts);
-    here.class_y = take(a.y.classes), here.class_x = 0;
-    here.channel = rest * few_lanes + lane;
-    if (here.channel >= a.chunks) return;
+    const int32_t lane = index % few_lanes;
+    index /= few_lanes;
+    const int32_t image = a.images.take(index), run = a.runs.take(index);
+    here.n = image, here.class_y = a.classes.take(index), here.class_x = 0;
+    here.channel = index * few_lanes + lane;
+    if (here.channel >= a.channels.by) return;
     here.column = 0, here.take_run(run);
     here.brings = channel_of(a.out.epilogue, here.channel);
 
     const Element* const src =
-        static_cast<const Element*>(a.src) + here.n * a.src_image + here.channel / a.outputs * a.src_group;
+        static_cast<const Element*>(a.src) + here.n * a.src_image + a.outputs.quotient(here.channel) * a.src_group;
     // The tap that the first input has in the first output.
     const Element* const weights =
-        static_cast<const Element*>(a.weights) + (int64_t{rest} * a.y.taps * a.x.taps - a.x.begin) * few_lanes + lane;
+        static_cast<const Element*>(a.weights) + (int64_t{index} * a.y.taps * a.x.taps - a.x.begin) * few_lanes + lane;
     float sum[Lines][Columns] = {};
     QUERN_ROLL
     for (int32_t i = 0; i < Lines - 1 + a.y.taps; ++i) {

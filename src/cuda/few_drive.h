@@ -50,6 +50,13 @@ inline void take_pixels(few_phase& a, const job& j, const geometry& g, const pha
   }
 }
 
+// Of so many channels, or what stands for several.
+inline void order_threads(few_order& order, const few_phase& a, const geometry& g, int64_t channels) {
+  order.channels = divisor_of(channels), order.strips = divisor_of(int64_t{a.x.classes} * a.x.parts);
+  order.runs = divisor_of(a.y.parts), order.classes = divisor_of(a.y.classes);
+  order.threads = int32_t(g.n * channels) * order.strips.by * order.runs.by * order.classes.by;
+}
+
 refusal refuse_few(const full_problem&, const kernel&);
 // All but one output a channel, without dilation.
 refusal refuse_all_but_depthwise(const full_problem&, const kernel&);

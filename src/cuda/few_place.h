@@ -5,12 +5,14 @@
 // problem.
 #pragma once
 
+#include "cuda/dims.h"
 #include "cuda/output.h"
 
 namespace quern {
 namespace {
 
-constexpr int few_lanes = 32;  // outputs whose weights lie side by side: [tap][channel][32]
+constexpr int few_lanes = 32;     // outputs whose weights lie side by side: [tap][channel][32]
+constexpr int few_threads = 128;  // of a block of those that have nothing in common
 
 // The output i of class c, which is number c + i * classes of the axis, meets input
 // begin + c * class_step + (i * step + u) * apart through tap u.
@@ -28,6 +30,16 @@ struct few_phase {
   gpu_output out;
 };
 
+// Most divisors are one, and a division is what a thread begins late by.
+QUERN_INLINE int32_t quotient(int32_t x, int32_t by) { return by == 1 ? x : x / by; }
+
+// How threads that have nothing in common follow each other: along channels, or what stands for several, and strips of
+// all classes; along runs of a class, classes, and images.
+struct few_order {
+  int32_t threads;
+  divisor channels, strips, runs, classes;
+};
+
 // Outputs of one channel from `column` on, in lines from `line` to before `end`.
 template <class T>
 struct few_place {
@@ -37,9 +49,19 @@ struct few_place {
 
   QUERN_INLINE explicit few_place(const few_phase& p) : phase(p) {}
 
+  QUERN_INLINE void take_strip(int32_t strip, int32_t columns_of_strip) {
+    class_x = phase.x.classes == 1 ? 0 : strip / phase.x.parts;
+    column = (strip - class_x * phase.x.parts) * columns_of_strip;
+  }
+  // What is left of a thread's number.
+  QUERN_INLINE void take_rest(const few_order& order, int32_t rest) {
+    const int32_t run = order.runs.take(rest);
+    class_y = order.classes.take(rest), n = rest;
+    take_run(run);
+  }
   QUERN_INLINE void take_run(int32_t run) {
     line = run * phase.lines;
-    const int32_t lines = (phase.y.count - class_y + phase.y.classes - 1) / phase.y.classes;
+    const int32_t lines = quotient(phase.y.count - class_y + phase.y.classes - 1, phase.y.classes);
     end = line + phase.lines < lines ? line + phase.lines : lines;
   }
 
@@ -58,7 +80,7 @@ struct few_place {
   }
   // Of the class's outputs from a column on, how many there are.
   QUERN_INLINE int32_t columns_from(int32_t first) const {
-    return (phase.x.count - class_x - first * phase.x.classes + phase.x.classes - 1) / phase.x.classes;
+    return quotient(phase.x.count - class_x - first * phase.x.classes + phase.x.classes - 1, phase.x.classes);
   }
   // Elements from the first pixel of an image.
   QUERN_INLINE int32_t output_at(int32_t of_line, int32_t of_column, const int32_t (&pixel)[2]) const {
@@ -72,6 +94,11 @@ struct few_place {
     const row to = row_at(of_line);
     if (only_clamps_own()) return write_clamped(to, sum);
     write_any(to, sum, shared, apart);
+  }
+  // The same without code of its own for what is most often asked for.
+  template <int Columns, class Sum>
+  QUERN_INLINE void write_compactly(int32_t of_line, const Sum (&sum)[Columns], float* shared, int32_t apart) const {
+    write_any(row_at(of_line), sum, shared, apart);
   }
   // All lines from `line` on.
   template <int Lines, int Columns, class Sum>

@@ -34,9 +34,6 @@ constexpr int lines_of_set(int64_t element_bytes) { return 4 / int(element_bytes
 constexpr int ring_sets = 4;
 constexpr int ring_lines(int64_t element_bytes) { return ring_sets * lines_of_set(element_bytes); }
 
-// Most divisors are one, and a division is what a block begins late by.
-QUERN_INLINE int32_t quotient(int32_t x, int32_t by) { return by == 1 ? x : x / by; }
-
 template <class Element, int Threads, int Columns, int Step>
 struct lines_block : few_place<Element> {
   static constexpr int set_lines = lines_of_set(sizeof(Element)), ring_size = ring_lines(sizeof(Element));
