@@ -90,11 +90,12 @@ cost predict(const full_problem& p, const kernel& row, const blocking&, const ma
   const double all_clocks = clocks.waits + ceil(blocks / processors) * clocks.each;
   const double compute = 1000 * all_clocks / std::max(1u, m.gpu.clock_mhz);
   const double tile = row.mr * row.nr, lines = row.mr + 2, channels = 128 / double(type_bytes(row.type));
-  const double outputs = double(g.n * g.groups * g.k) * double(g.out[1] * g.out[2]), all = blocks * channels * tile;
-  // Tiles beyond the image cost as others do; what neighbours share comes from L2.
-  const double bytes = tensor_bytes(g, row.type, row.type) * (0.5 + 0.5 * std::max(1.0, all / outputs));
-  const double memory = bytes / (double(m.gpu.bandwidth) * 0.82e-9);
-  return {2300 + std::max(compute, memory),
+  // The copy engine's 20 bytes a clock, of what lies beyond the image or its channels too; and memory, where what
+  // neighbours share comes from L2.
+  const double box = 128 * (lines * group_box_pitch + tile);
+  const double engine = 1000 * ceil(blocks / processors) * box / 20 / std::max(1u, m.gpu.clock_mhz);
+  const double memory = tensor_bytes(g, row.type, row.type) / (double(m.gpu.bandwidth) * 0.84e-9);
+  return {2300 + std::max({compute, engine, memory}),
           2 * blocks * lines * group_box_pitch * channels * double(row.group * g.taps())};
 }
 
