@@ -44,9 +44,6 @@ refusal refuse(const full_problem& p, const kernel& row) {
   return g.refuse_phases();
 }
 
-// Whole vectors of 512 bits on a core whose L3 answers in time: Zen 5.
-bool fast_and_wide(const kernel& row, const machine& on) { return row.vector == 16 && !in_halves(on) && !slow_l3(on); }
-
 // A multiply-add of a vector costs half a cycle, a load one, as it is rarely aligned; a weight that is broadcast by
 // the instruction that multiplies half of one.
 double compute_cycles(const geometry& g, const kernel& row, const machine& on) {

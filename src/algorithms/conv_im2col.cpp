@@ -101,8 +101,13 @@ static double compute_cycles(const geometry& g, const kernel& row, const machine
   const double m = double(tiles.count) / double(tiles.tiles);
   const double whole = double(columns / row.nr), tail = double(columns % row.nr);
   const double k = double(x.k), parts = double(std::max<int64_t>(1, up(x.k, std::max<int64_t>(1, b.word[k_block]))));
-  double cycles = whole * (tile_cycles(row, on, m, row.nr, k / parts) + refill_cycles(row, on, m, k / parts * row.nr));
-  if (tail > 0) cycles += tile_cycles(row, on, m, tail, k / parts) + refill_cycles(row, on, m, k / parts * tail);
+  // Pixels across the tile pass by all of the block's for each tile of channels.
+  const double again = across ? 0 : k / parts * double(b.word[pixel_block]);
+  const auto tiles_of = [&](double n) {
+    return tile_cycles(row, on, m, n, k / parts) + refill_cycles(row, on, m, k / parts * n, again);
+  };
+  double cycles = whole * tiles_of(double(row.nr));
+  if (tail > 0) cycles += tiles_of(tail);
   cycles += (whole + (tail > 0)) * row_cycles(m, k / parts);
   cycles *= parts * double(tiles.tiles);
   if (across && b.word[flags] & in_place) cycles *= row_clash(on, m, g.stride[2] * g.src[4]);
@@ -143,7 +148,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[streams] = streams_outputs(g, m);
   b.word[channel_blocks] = 1;
   b.word[channel_block] = up(std::max<int64_t>(g.k, 1), channel_tile);
-  b.word[k_block] = kc;
+  b.word[k_block] = kc, b.word[pixel_block] = pixels;
   b.cycles = compute_cycles(g, row, m, b) + (across ? 0 : weight_rows_cycles(b.packed_bytes, m.l2));
   b.workers = useful_workers(m, b.cycles, threads);
 

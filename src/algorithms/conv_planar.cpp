@@ -73,9 +73,12 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
   const cut channels(std::max<int64_t>(1, g.k), row.mr);
   const double m = double(channels.count) / double(channels.tiles);
   // Taps along w move pixels within their lines: most vectors cross into the next one, of half of them half.  What that
-  // takes few outputs do not hide, and a single one waits for its loads anyway (Zen 4).
+  // takes few outputs do not hide, and a single one waits for its loads anyway (Zen 4).  Beside two whole vectors a
+  // clock more of it shows (Zen 5).
   const double few = m < 2 ? 0 : std::max(0.0, 1 - m / 5);
-  const double crossing = in_halves(on) ? (pace(row, on) < 1 ? 0.4 : 2.5) * few : 0;
+  const double crossing = in_halves(on)            ? (pace(row, on) < 1 ? 0.4 : 2.5) * few
+                          : fast_and_wide(row, on) ? 0.6 * few_rows(m)
+                                                   : 0;
   for (int64_t f = 0; f < phases; ++f) {
     const phase ph = phase_of(g, f);
     const planes s(ph, up(ph.h.out_count, std::max<int64_t>(1, band_count)));

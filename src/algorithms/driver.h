@@ -152,13 +152,26 @@ inline double least_by_channels(const full_problem& p, const kernel& row, const 
   return least_by_pixels(p, row, on) * double(up(k, row.vector) * row.vector) / double(k);
 }
 
+// Whether a core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle; Zen 4: 46).
+inline bool slow_l3(const machine& on) { return on.l3_rate * on.cycle_ns < 16; }
+
+// Whole vectors of 512 bits on a core whose L3 answers in time: Zen 5.
+inline bool fast_and_wide(const kernel& row, const machine& on) {
+  return row.vector == 16 && !in_halves(on) && !slow_l3(on);
+}
+
+// How much of what loads of B wait for shows beside the multiply-adds of m rows: none at the tallest tile.
+inline double few_rows(double m) { return std::max(0.0, 1 - m / 14); }
+
 // What m rows by `floats` of B take longer where L1 does not keep those: they come from L2, mostly while rows are
-// multiplied by those before.
-inline double refill_cycles(const kernel& row, const machine& on, double m, double floats) {
-  if (4 * floats <= double(on.l1) / 2) return 0;
+// multiplied by those before.  `again`: they come again when so many have passed; then none are left of the last time,
+// which few rows do not hide from a core that has two whole vectors a clock (Zen 5).
+inline double refill_cycles(const kernel& row, const machine& on, double m, double floats, double again = 0) {
+  if (4 * std::max(floats, again) <= double(on.l1) / 2) return 0;
   const double read = 4 * floats / (on.l2_rate * on.cycle_ns),
                multiply = multiply_pace(row, on) * m * floats / row.vector / 2;
-  return std::max(0.22 * read, read - multiply);
+  const double held_up = 4 * again > double(on.l1) && fast_and_wide(row, on) ? 0.3 * few_rows(m) : 0;
+  return std::max((0.22 + held_up) * read, read - multiply);
 }
 
 // What of L3 a core can count on, as others use it too.
@@ -189,9 +202,6 @@ struct operand_bytes {
     return (reads + (streamed ? 0.5 : 1) * output) / (copy_rate(on, all()) * on.cycle_ns);
   }
 };
-
-// Whether a core cannot have misses enough in flight to feed itself from L3 (Intel: 8 bytes a cycle; Zen 4: 46).
-inline bool slow_l3(const machine& on) { return on.l3_rate * on.cycle_ns < 16; }
 
 // Cycles of so many bytes of weights that pass by.  Those that not even L3 keeps, as others use it too, come at a third
 // of the rate that a copy says: a core cannot wait for enough of memory at a time (Granite Rapids, from 50 to 120 MB).
