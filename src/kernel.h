@@ -176,6 +176,7 @@ struct depthwise_planar_f32 {
   size_t multiplier;
   output_f32 out;  // rows are pixels
   size_t dst_block, residual_block;
+  bool fetches;  // a hint: src lies beyond L2, the lines of the next tile are asked for
 };
 
 // ---- grouped_f32 ------------------------------------------------------------------------------

@@ -51,8 +51,11 @@ class depthwise_planar : public test::kernel_test {
     size_t block, pixel, line, next;  // channels of a block; elements from pixel to pixel, line to line, block to block
     size_t at(size_t y, size_t x, size_t c) const { return c / block * next + y * line + x * pixel + c % block; }
   };
-  operand fill(size_t lines, size_t pixels, size_t n, size_t block, size_t pixel, edge side, bool empty = false) {
-    const size_t line = pixels * pixel + gap(), next = lines * line + gap();
+  // Whole: lines begin at whole vectors, if memory does.
+  operand fill(size_t lines, size_t pixels, size_t n, size_t block, size_t pixel, edge side, bool empty = false,
+               bool whole = false) {
+    const size_t w = whole ? static_cast<size_t>(row().vector) : 1;
+    const size_t line = (pixels * pixel + gap() + w - 1) / w * w, next = (lines * line + gap() + w - 1) / w * w;
     const size_t last = (n - 1) / block * next + (lines - 1) * line + (pixels - 1) * pixel + (n - 1) % block;
     operand o{guarded<float>(lines && pixels ? last + 1 : 0, side), block, pixel, line, next};
     std::fill(o.memory.begin(), o.memory.end(), empty ? canary : nan);
@@ -68,7 +71,9 @@ class depthwise_planar : public test::kernel_test {
     const operand src = fill(s.planes * high, wide, inputs, s.block, s.block, side);
     const size_t apart = dice_.one_in(2) ? gap() : 0;
     const operand residual = fill(s.y.count, s.x.count, s.n, s.block, s.block + apart, side);
-    operand dst = fill(s.y.count, s.x.count, s.n, s.block, s.block + (dice_.one_in(3) ? gap() : 0), side, true);
+    const bool stream = dice_.one_in(3);
+    operand dst = fill(s.y.count, s.x.count, s.n, s.block, s.block + (dice_.one_in(3) ? gap() : 0), side, true,
+                       stream && dice_.one_in(2));
     const operand bias = fill(1, 1, channel + s.n, channel + s.n, 0, side),
                   scale = fill(1, 1, channel + s.n, channel + s.n, 0, side);
     // Those of several channels fill a vector, again and again, zeros where there is no channel.
@@ -103,6 +108,7 @@ class depthwise_planar : public test::kernel_test {
     d.weights = weights.data(), d.weights_block = taps * lanes;
     d.src_block = src.next, d.dst_block = dst.next, d.residual_block = residual.next;
     d.out.c = dst.memory.data(), d.out.ldc = dst.pixel, d.out.epilogue = &e, d.out.channel = channel;
+    d.out.stream = stream, d.fetches = dice_.one_in(2);
     d.out.residual = e.residual ? residual.memory.data() : nullptr, d.out.ldr = residual.pixel;
     row().depthwise_planar(d);
 
@@ -155,8 +161,11 @@ TEST_P(depthwise_planar, is_exact_on_small_integers_between_guard_pages) {
   const size_t w = static_cast<size_t>(row().vector), mr = static_cast<size_t>(row().mr);
   for (size_t block : {1, 4, 8}) {
     if (block >= w) continue;
-    for (size_t m = 1; m <= 3 * w / block + 1; ++m)
+    const size_t most = 3 * w / block + 1;
+    for (size_t width = 1; width <= most + 3; ++width)
       for (int i = 0; i < 8; ++i) {
+        // And more columns than are found at once.
+        const size_t m = width <= most ? width : 16 * w / block + width - most;
         window s = {.planes = static_cast<size_t>(dice_.from(0, 1)), .block = block};
         s.n = dice_.one_in(2) ? block : static_cast<size_t>(dice_.from(1, static_cast<int64_t>(3 * block)));
         s.multiplier = block == 1 && dice_.one_in(3) ? static_cast<size_t>(dice_.from(2, 3)) : 1;

@@ -15,7 +15,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, together, parts };
+enum word { bands, together, parts, streams, fetches };
 
 refusal refuse(const full_problem& p, const kernel& row) {
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
@@ -94,6 +94,8 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   const int64_t fixed = std::max<int64_t>(1, g.n * g.phases());
+  b.word[streams] = streams_outputs(g, m);
+  b.word[fetches] = operand_bytes(g, 0).all() > double(m.l2);
   b.word[together] = up(blocks, std::min(blocks, up(wanted, fixed)));
   b.word[parts] = up(blocks, b.word[together]);
   // Few channels: bands of whole tiles.
@@ -155,7 +157,8 @@ void run(const job& j, const execution& e) {
     call.x.step = ph.w.in_step, call.apart = ph.w.tap_step;
     call.x.begin = -ph.w.in_begin, call.x.end = ph.w.in_size - ph.w.in_begin;
     call.out.ldc = ph.w.out_step * g.dst[4], call.out.ldr = ph.w.out_step * g.residual[4];
-    call.out.epilogue = &epilogue;
+    call.out.epilogue = &epilogue, call.out.stream = word[streams];
+    call.fetches = word[fetches];
     call.weights =
         reinterpret_cast<const float*>(e.packed) + (taps_before(g, f) * blocks + first / block * ph.taps()) * lanes;
     const int64_t classes = axis_class::count_of(ph.h);
@@ -185,6 +188,7 @@ void run(const job& j, const execution& e) {
         j.row.depthwise_planar(call);
       }
     }
+    if (word[streams]) finish_streams();
   });
 }
 
