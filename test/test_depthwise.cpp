@@ -45,9 +45,11 @@ class depthwise : public test::kernel_test {
     size_t width;
     size_t at(size_t i, size_t c) const { return i * pixel + c / width * vector + c % width; }
   };
-  operand fill(size_t count, size_t n, bool blocked, edge side, bool empty = false) {
+  // Whole: pixels and vectors begin at whole vectors, if memory does.
+  operand fill(size_t count, size_t n, bool blocked, edge side, bool empty = false, bool whole = false) {
     const size_t w = static_cast<size_t>(row().vector), vectors = (n + w - 1) / w;
-    const size_t pixel = (blocked ? w : n) + gap(), vector = blocked ? count * pixel + gap() : w;
+    const auto apart = [&](size_t least) { return whole ? (least + w - 1) / w * w : least + gap(); };
+    const size_t pixel = apart(blocked ? w : n), vector = blocked ? apart(count * pixel) : w;
     const size_t last = blocked ? (vectors - 1) * vector + n - (vectors - 1) * w : n;
     operand o{guarded<float>(count ? (count - 1) * pixel + last : 0, side), n, pixel, vector, w};
     std::fill(o.memory.begin(), o.memory.end(), empty ? canary : nan);
@@ -71,7 +73,8 @@ class depthwise : public test::kernel_test {
     const operand weights = fill(s.planes * s.y.taps * s.x.taps * vectors, w, false, side);
     const size_t outputs = s.x.count * s.y.count;
     const operand residual = fill(outputs, s.n, s.blocked, side);
-    operand dst = fill(outputs, s.n, s.blocked, side, true);
+    const bool stream = dice_.one_in(3);
+    operand dst = fill(outputs, s.n, s.blocked, side, true, stream && !dice_.one_in(3));
     const operand bias = fill(1, channel + s.n, false, side), scale = fill(1, channel + s.n, false, side);
 
     epilogue_f32 e = test::plain_epilogue(QUERN_CLAMP, -5, 60);
@@ -100,7 +103,7 @@ class depthwise : public test::kernel_test {
     std::copy(packed.begin(), packed.end(), exact.begin());
     d.weights = exact.data(), d.weights_vector = taps * w;
     d.out.c = dst.memory.data(), d.out.ldc = dst.pixel, d.dst_vector = dst.vector;
-    d.out.epilogue = &e, d.out.channel = channel;
+    d.out.epilogue = &e, d.out.channel = channel, d.out.stream = stream;
     d.out.residual = e.residual ? residual.memory.data() : nullptr;
     d.out.ldr = residual.pixel, d.residual_vector = residual.vector;
     d.bounded_below = d.bounded_above = true;

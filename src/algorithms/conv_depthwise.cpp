@@ -24,7 +24,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_channels, blocks, fetches_ahead, src_lines, dst_lines };
+enum word { bands, block_channels, blocks, fetches_ahead, src_lines, dst_lines, streams };
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
@@ -200,6 +200,8 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const bool one_call = g.phases() * g.out[0] * b.word[blocks] == 1 && g.src_block == 1 && g.dst_block == 1 &&
                         axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
   b.word[fetches_ahead] = waits && one_call;
+  // Lines of the cache are vectors, or they would go in pieces.
+  b.word[streams] = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   return b;
 }
 
@@ -245,7 +247,9 @@ void run_ahead(const kernel& row, depthwise_f32 call, const geometry& g, const a
   const int64_t seen = (next.begin - 1) * y.step + int64_t(call.y.taps);
   call.ahead[0] = share_of(call.src + (y.base + seen * y.apart) * g.src[3],
                            std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3], pieces, vectors);
-  call.ahead[1] = share_of(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst), pieces, vectors);
+  if (!call.out.stream)
+    call.ahead[1] =
+        share_of(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst), pieces, vectors);
   for (int64_t i = 0; i < pieces; ++i) {
     call.x.count = i + 1 < pieces ? width : count - i * width;
     row.depthwise(call);
@@ -340,7 +344,7 @@ void run(const job& j, const execution& e) {
     call.dst_vector = g.dst_block == 1 || g.dst_block > vector ? vector : g.dst[1];
     call.residual_vector = g.residual_block == 1 || g.residual_block > vector ? vector : g.residual[1];
     call.multiplier = t.src ? 1 : g.k;
-    call.out.epilogue = &epilogue;
+    call.out.epilogue = &epilogue, call.out.stream = word[streams];
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
     each_class(g, [&](int64_t f, const phase& ph, const axis_class& y, const axis_class& x) {
@@ -385,6 +389,7 @@ void run(const job& j, const execution& e) {
     if (t.dst)
       turn_out(j.row, {real.dst, real.dst_block, g.out}, static_cast<float*>(e.args.dst) + n * real.dst[0],
                {first, last}, out_lines, word[dst_lines], dst);
+    if (word[streams]) finish_streams();
   });
 }
 

@@ -27,6 +27,7 @@ struct depthwise_column {
   size_t channel, count;  // the first output channel; how many
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
   lines_ahead* ahead;     // inputs, outputs; NULL: none
+  bool stream;            // whole vectors go past the caches
 };
 
 // One copy: strips are many, and begin with empty registers.
@@ -148,7 +149,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   // Squares of three, of which registers hold all weights beside three lines of seven sums (a tenth of what L2 keeps, a
   // fifth of 7x7, Granite Rapids).
   if constexpr (V::width == 16 && MR % 7 == 0 && TAPS == 3 && STEP == 1 && !part) {
-    if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead) {
+    if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead && !k.stream) {
       for (size_t rest; (rest = d.y.count - y) > 1;) {
         const size_t lines = rest == 2 || rest == 4 ? 2 : 3;
         const auto run = lines == 3 ? run_lines<V, 3, 7, TAPS, MISS> : run_lines<V, 2, 7, TAPS, MISS>;
@@ -199,12 +200,16 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         if (below) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::max(lower, acc[j]);
         if (above) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::min(upper, acc[j]);
         pointers p(dst, static_cast<ptrdiff_t>(d.out.ldc));
-        QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
-          float* const to = const_cast<float*>(p.get(j));
-          if (part && k.count < V::width)
-            acc[j].store_part(to, k.count);
-          else
-            acc[j].store(to);
+        if (!part && __builtin_expect(k.stream, 0)) {
+          QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) acc[j].stream(const_cast<float*>(p.get(j)));
+        } else {
+          QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
+            float* const to = const_cast<float*>(p.get(j));
+            if (part && k.count < V::width)
+              acc[j].store_part(to, k.count);
+            else
+              acc[j].store(to);
+          }
         }
       } else {
         alignas(64) float buffer[MR * V::width];
@@ -304,11 +309,12 @@ template <class V>
   lines_ahead ahead[2] = {d.ahead[0], d.ahead[1]};
   for (size_t c = 0; c < d.n; c += W, weights += d.weights_vector) {
     depthwise_column k = {};
-    k.ahead = ahead[1].count ? ahead : nullptr;
+    k.ahead = ahead[0].count || ahead[1].count ? ahead : nullptr;
     k.count = d.n - c < W ? d.n - c : W;
     k.channel = d.out.channel + c;
     k.weights = weights;
     k.dst = d.out.c + c / W * d.dst_vector;
+    k.stream = d.out.stream && (reinterpret_cast<uintptr_t>(k.dst) / sizeof(float) | d.out.ldc | d.y.dst) % W == 0;
     k.residual = d.out.residual ? d.out.residual + c / W * d.residual_vector : nullptr;
     k.first = k.channel / d.multiplier;
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
