@@ -10,18 +10,6 @@
 namespace quern {
 namespace {
 
-struct alignas(16) four_dots {
-  uint32_t v[4];
-};
-
-// What is kept in a register from here on, where it would be computed again at each use.
-template <class Number>
-QUERN_INLINE void settle([[maybe_unused]] Number& x) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("" : "+r"(x));
-#endif
-}
-
 // sum + x[0] * y[0] + ... + x[3] * y[3], signed.
 QUERN_INLINE int32_t dot4(uint32_t x, uint32_t y, int32_t sum) {
 #if defined(__CUDA_ARCH__)

@@ -33,6 +33,17 @@ struct few_phase {
 // Most divisors are one, and a division is what a thread begins late by.
 QUERN_INLINE int32_t quotient(int32_t x, int32_t by) { return by == 1 ? x : x / by; }
 
+// One of the lines, which registers have: they must be named by constants.
+template <int Lines, int Columns, class Sum>
+QUERN_INLINE void pick_line(const Sum (&sum)[Lines][Columns], int line, Sum (&own)[Columns]) {
+  QUERN_UNROLL
+  for (int k = 0; k < Lines; ++k) {
+    QUERN_UNROLL
+    for (int i = 0; i < Columns; ++i)
+      if (k == 0 || k == line) own[i] = sum[k][i];
+  }
+}
+
 // How threads that have nothing in common follow each other: along channels, or what stands for several, and strips of
 // all classes; along runs of a class, classes, and images.
 struct few_order {
@@ -109,16 +120,11 @@ struct few_place {
         if (line + j < end) write_clamped(row_at(line + j), sum[j]);
       return;
     }
-    // One copy of the activations; sums must be named by constants.
+    // One copy of the activations.
     QUERN_ROLL
     for (int j = 0; j < Lines && line + j < end; ++j) {
       Sum own[Columns];
-      QUERN_UNROLL
-      for (int k = 0; k < Lines; ++k) {
-        QUERN_UNROLL
-        for (int i = 0; i < Columns; ++i)
-          if (k == 0 || k == j) own[i] = sum[k][i];
-      }
+      pick_line(sum, j, own);
       write_any(row_at(line + j), own, shared, apart);
     }
   }

@@ -13,6 +13,7 @@
 // Lanes are neighbouring quads of outputs of a pixel.  A block of outputs stays in registers, and taps pass.
 #pragma once
 
+#include "cuda/chunks.h"
 #include "cuda/dot4.h"
 #include "cuda/few_place.h"
 #include "cuda/several.h"
@@ -30,6 +31,14 @@ struct quads_conv : few_phase, few_order {
   const uint32_t* weights;  // of 32 quads: [step][quad][output]
 };
 
+// What is kept in a register from here on, where it would be computed again at each use.
+template <class Number>
+QUERN_INLINE void settle([[maybe_unused]] Number& x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(x));
+#endif
+}
+
 // Taps of a line that groups have at once; depthwise has four.
 constexpr int quads_run(int step) { return step > 0 ? 3 : 1; }
 
@@ -46,7 +55,7 @@ struct quad_block {
     return Step > 0 ? (Columns - 1) * Step + Taps : Columns * Taps;
   }
 
-  using sums = int32_t[4][Lines][Columns];
+  using sums = int32_t[4 * Lines][Columns];  // all lines of a channel, then of the next
 
   struct place : few_place<s8> {
     const quads_conv& a;
@@ -61,8 +70,8 @@ struct quad_block {
       src = a.src + this->n * a.src_image + 4 * (a.inputs == 0 ? quad : a.outputs.quotient(quad) * a.inputs);
       weights = (quad / few_lanes * (a.steps * few_lanes) + quad % few_lanes) * 4;
     }
-    QUERN_INLINE four_dots weights_at(int32_t at) const {
-      return *reinterpret_cast<const four_dots*>(a.weights + (weights + at * (4 * few_lanes)));
+    QUERN_INLINE four_words weights_at(int32_t at) const {
+      return *reinterpret_cast<const four_words*>(a.weights + (weights + at * (4 * few_lanes)));
     }
   };
 
@@ -123,10 +132,10 @@ struct quad_block {
           by == 0 ? of[w][c] : bytes(of[w][c], of[w + 1 < words ? w + 1 : w][c], 0x3210 + 0x1111 * by);
     }
     for_each_line(here, at, [&](int j, int32_t line_of_filter) {
-      const four_dots w = here.weights_at(line_of_filter + s / 4);
+      const four_words w = here.weights_at(line_of_filter + s / 4);
       QUERN_UNROLL
       for (int i = 0; i < 4 * Columns; ++i) {
-        int32_t& own = sum[i / Columns][j][i % Columns];
+        int32_t& own = sum[i / Columns * Lines + j][i % Columns];
         own = dot4(window[i / Columns][i % Columns], w.v[i / Columns], own);
       }
     });
@@ -138,10 +147,10 @@ struct quad_block {
     for_each_line(here, at, [&](int j, int32_t line_of_filter) {
       QUERN_UNROLL
       for (int u = 0; u < Taps; ++u) {
-        const four_dots w = here.weights_at(line_of_filter + (s + u) * here.a.inputs + c);
+        const four_words w = here.weights_at(line_of_filter + (s + u) * here.a.inputs + c);
         QUERN_UNROLL
         for (int i = 0; i < 4 * Columns; ++i) {
-          int32_t& own = sum[i / Columns][j][i % Columns];
+          int32_t& own = sum[i / Columns * Lines + j][i % Columns];
           own = dot4(x[Step > 0 ? i % Columns * Step + u : i % Columns * Taps + u], w.v[i / Columns], own);
         }
       }
@@ -196,7 +205,7 @@ struct quad_block {
         float y[4];
         QUERN_UNROLL
         for (int o = 0; o < 4; ++o)
-          y[o] = finished_narrow<false>(out.epilogue, of[o], static_cast<float>(sum[o][j][i]), 0);
+          y[o] = finished_narrow<false>(out.epilogue, of[o], static_cast<float>(sum[o * Lines + j][i]), 0);
         if (i < there) *reinterpret_cast<uint32_t*>(to) = rounded_four<s8>(y);
         to += next;
       }
@@ -206,19 +215,14 @@ struct quad_block {
     const gpu_output& out = here.a.out;
     const epilogue_f32& e = out.epilogue;
     if (out.vector && only_clamps(e) && !e.residual) return write_words(here, sum);
-    // Line by line of a channel: one copy of the rest, and sums must be named by constants.
+    // Line by line of a channel: one copy of the rest.
     const int32_t first = here.channel;
     QUERN_ROLL
     for (int k = 0; k < 4 * Lines; ++k) {
       const int32_t line = here.line + k % Lines;
       if (line >= here.end) continue;
       int32_t own[Columns];
-      QUERN_UNROLL
-      for (int at = 0; at < 4 * Lines; ++at) {
-        QUERN_UNROLL
-        for (int i = 0; i < Columns; ++i)
-          if (at == 0 || at == k) own[i] = sum[at / Lines][at % Lines][i];
-      }
+      pick_line(sum, k, own);
       here.channel = first + k / Lines;
       here.brings = channel_of(e, here.channel);
       here.write_compactly(line, own, shared, few_threads);

@@ -314,7 +314,7 @@ template <class V>
     k.channel = d.out.channel + c;
     k.weights = weights;
     k.dst = d.out.c + c / W * d.dst_vector;
-    k.stream = d.out.stream && (reinterpret_cast<uintptr_t>(k.dst) / sizeof(float) | d.out.ldc | d.y.dst) % W == 0;
+    k.stream = d.out.stream && is_aligned<V>(k.dst, d.out.ldc | d.y.dst);
     k.residual = d.out.residual ? d.out.residual + c / W * d.residual_vector : nullptr;
     k.first = k.channel / d.multiplier;
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;

@@ -134,7 +134,7 @@ template <class F, class V, int MR, class Column>
   const bool whole = c.lanes == V::width && p.n == d.block;
   const size_t apart = d.y.dst;
   float* to = p.dst + (c.dst + y * apart);
-  const bool past = d.out.stream && (reinterpret_cast<uintptr_t>(to) / sizeof(float) | apart) % V::width == 0;
+  const bool past = d.out.stream && is_aligned<V>(to, apart);
   QUERN_UNROLL for (int i = 0; i < MR; ++i, to += apart) {
     if (__builtin_expect(static_cast<size_t>(i) >= lines, 0)) break;
     const V out = V::min(upper, V::max(lower, acc[i] + bias));

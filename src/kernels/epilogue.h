@@ -18,10 +18,14 @@ namespace {
   QUERN_ROLL for (size_t i = 0; i < rows; ++i) __builtin_prefetch(c + i * step, 1, 3);
 }
 
-// Whether whole vectors of every row may be streamed.
+// Whether whole vectors of every row may be streamed.  `apart`: the distances between them, joined by or.
+template <class V>
+[[gnu::always_inline]] inline bool is_aligned(const float* c, size_t apart) {
+  return (reinterpret_cast<uintptr_t>(c) % (V::width * sizeof(float)) | apart % V::width) == 0;
+}
 template <class V>
 [[gnu::always_inline]] inline bool is_aligned(const float* c, const output_f32& out) {
-  return (reinterpret_cast<uintptr_t>(c) % (V::width * sizeof(float)) | out.ldc % V::width | out.next % V::width) == 0;
+  return is_aligned<V>(c, out.ldc | out.next);
 }
 
 }  // namespace
