@@ -206,15 +206,15 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const bool shared = g.src_block == 1 || g.dst_block == 1 || side_by_side(g, row.vector) > 0;
   const operand_bytes o(g, 0);
   const bool past = streams_outputs(g, m), slow = shared && comes_slowly(g, m);
-  const double kept = o.image + (past ? 0.5 : 1) * o.output, waiting = o.cycles(m, o.image, false) / b.cycles;
+  const double kept = o.image + (past ? 0.5 : 1) * o.output, wait = o.cycles(m, o.image, false);
   const double l2 = double(m.l2), l3 = slow_l3(m) ? 0 : double(m.l3);
   const bool in_l3 = kept <= 0.7 * l3, in_pieces = one_call && mostly_slowly(g, m);
-  const bool columns = in_pieces && l3 > 0 && (in_l3 || waiting > 4);
-  b.word[fetches_ahead] = in_pieces && !columns && waiting > 1;
+  const bool columns = in_pieces && l3 > 0 && (in_l3 || wait > 4 * b.cycles);
+  const bool ahead = in_pieces && !columns && wait > b.cycles;
   const int64_t column = column_pixels(g, m);
   // A band by itself is a quarter of L2, two that follow each other a sixth.  A column has all lines; what L3 only just
   // keeps goes in bands whose columns are one and a half of L2.
-  double bytes = l2 / (b.word[fetches_ahead] ? 12 : 4);
+  double bytes = l2 / (ahead ? 12 : 4);
   if (columns)
     bytes = in_l3 && o.all() > l3 / 2 ? 1.5 * l2 * double(std::max<int64_t>(1, g.out[2] / column)) : 2 * o.all();
   const int64_t lines = std::min(high, lines_of(g, bytes));
@@ -225,11 +225,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
   b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
-  if (b.word[blocks] > 1) b.word[fetches_ahead] = 0;
-  // Ahead as many as one strip takes of a stride of 1; every kernel has strips of seven.
-  b.word[width] = columns                 ? column
-                  : b.word[fetches_ahead] ? std::max<int64_t>(7, row.mr / axis_class(ph.w, 0, 1).step)
-                                          : std::max<int64_t>(1, g.out[2]);
+  b.word[fetches_ahead] = ahead && b.word[blocks] == 1;
+  b.word[width] = columns ? column : std::max<int64_t>(1, g.out[2]);
+  // As many as one strip takes of a stride of 1; every kernel has strips of seven.
+  if (b.word[fetches_ahead]) b.word[width] = std::max<int64_t>(7, row.mr / axis_class(ph.w, 0, 1).step);
   // Lines of the cache are vectors, or they would go in pieces.
   b.word[streams] = past && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   return b;
