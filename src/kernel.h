@@ -66,10 +66,18 @@ struct output_f32 {
   size_t ldr, residual_block, residual_next;
 };
 
-// Cache lines that follow each other and are wanted next, so many of them to ask for beside a vector of outputs.
+// Cache lines that are wanted next, so many of them to ask for beside a vector of outputs.  They follow each other in
+// rows, of which the first has `left`, the others `row`; from the end of one to the next there are `skip` floats.
 struct lines_ahead {
   const float* at;
-  size_t count, pace;
+  size_t count, pace, left, row;
+  ptrdiff_t skip;
+
+  // Leaves behind so many of the first row.
+  void pass(size_t lines) {
+    at += lines * 16, left -= lines;
+    if (left == 0) at += skip, left = row;
+  }
 };
 
 // ---- gemm_f32 ---------------------------------------------------------------------------------
@@ -148,6 +156,7 @@ struct depthwise_f32 {
   size_t dst_vector, residual_vector;
   bool bounded_below, bounded_above;  // the epilogue's lower and upper are finite
   lines_ahead ahead[2];               // hints: inputs and outputs of the next call, to be brought into L2 meanwhile
+  bool fetches;                       // a hint: src lies beyond L2, what the next line of outputs reads is asked for
 };
 
 // ---- depthwise_planar_f32 ---------------------------------------------------------------------

@@ -197,6 +197,7 @@ struct way {
   void* self = nullptr;
   bool in_place = false;      // the residual is what dst holds before
   bool small_caches = false;  // blocks are small, so that small problems have several
+  bool slow_l3 = false;       // with small caches: what lies beyond L2 is waited for
   const quern_device* device = nullptr;
   void* queue = nullptr;
   int32_t overlap = QUERN_OVERLAP_START;
@@ -228,6 +229,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   cpu.size = sizeof cpu;
   if (quern_cpu_get(&cpu, &error)) return fails(error.text);
   cpu.l1_bytes = 4 << 10, cpu.l2_bytes = 16 << 10, cpu.l3_bytes = 64 << 10;
+  cpu.l3_rate = how.slow_l3 ? 2 : 60;
   if (how.small_caches) wish.cpu = &cpu;
   if (quern_plan_make(&s.plan, how.device, &p, &wish, &error)) return fails(error.text);
 

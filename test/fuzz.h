@@ -88,7 +88,7 @@ inline void from_the_last(void*, size_t count, void (*task)(void*, size_t), void
 inline way random_way(const quern_problem& p, dice& d) {
   way how;
   how.side = d.one_in(3) ? edge::front : edge::back;
-  how.small_caches = d.one_in(2);
+  how.small_caches = d.one_in(2), how.slow_l3 = d.one_in(2);
   how.threads = d.one_in(2) ? 1 : static_cast<uint32_t>(d.from(2, 5));
   how.parallel_for = from_the_last;
   how.in_place = p.epilogue.residual && block_of(p.residual.layout) == block_of(p.dst.layout) &&

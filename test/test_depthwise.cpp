@@ -103,7 +103,7 @@ class depthwise : public test::kernel_test {
     std::copy(packed.begin(), packed.end(), exact.begin());
     d.weights = exact.data(), d.weights_vector = taps * w;
     d.out.c = dst.memory.data(), d.out.ldc = dst.pixel, d.dst_vector = dst.vector;
-    d.out.epilogue = &e, d.out.channel = channel, d.out.stream = stream;
+    d.out.epilogue = &e, d.out.channel = channel, d.out.stream = stream, d.fetches = dice_.one_in(2);
     d.out.residual = e.residual ? residual.memory.data() : nullptr;
     d.out.ldr = residual.pixel, d.residual_vector = residual.vector;
     d.bounded_below = d.bounded_above = true;

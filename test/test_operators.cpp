@@ -175,7 +175,7 @@ TEST(operators, bands_of_turned_depthwise_operands) {
         p = completed(p);
         way how;
         how.side = d.one_in(2) ? edge::front : edge::back;
-        how.small_caches = true;
+        how.small_caches = true, how.slow_l3 = d.one_in(2);
         const operands in = small_integers(p, how.side, d);
         const solution want = expected(p, in);
         for (const quern_candidate& c : exact_candidates(p))

@@ -16,16 +16,21 @@ inline bool mostly_slowly(const geometry& g, const machine& m) {
   return comes_slowly(g, m) && operand_bytes(g, 0).all() > 1.25 * double(m.l2);
 }
 
-// What the first of so many calls is to fetch of the floats from `at` on, which go beside so many vectors of outputs of
-// all calls; next_share has the others.  The pace is that of all: asked for faster, in bursts, lines hold up what they
-// are beside (a sixth of a depthwise layer, Granite Rapids).
-inline lines_ahead share_of(const float* at, int64_t floats, int64_t calls, int64_t vectors) {
-  const int64_t lines = up(std::max<int64_t>(floats, 0), 16);
-  return {at, size_t(up(lines, calls)), size_t(up(lines, vectors))};
+// What the first of so many calls is to fetch of the rows of floats from `at` on, `next` from each other, which go
+// beside so many vectors of outputs of all calls; next_share has the others.  The pace is that of all: asked for
+// faster, in bursts, lines hold up what they are beside (a sixth of a depthwise layer, Granite Rapids).
+inline lines_ahead share_of(const float* at, int64_t rows, int64_t floats, int64_t next, int64_t calls,
+                            int64_t vectors) {
+  const int64_t row = up(std::max<int64_t>(floats, 0), 16), lines = std::max<int64_t>(rows, 0) * row;
+  return {at, size_t(up(lines, calls)), size_t(up(lines, vectors)), size_t(row), size_t(row), next - row * 16};
 }
 
 inline void next_share(lines_ahead (&ahead)[2]) {
-  for (lines_ahead& a : ahead) a.at += a.count * 16;
+  for (lines_ahead& a : ahead)
+    for (size_t rest = a.count; rest > 0;) {
+      const size_t lines = std::min(rest, a.left);
+      a.pass(lines), rest -= lines;
+    }
 }
 
 }  // namespace quern

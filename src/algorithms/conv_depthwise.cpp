@@ -3,20 +3,22 @@
 // Depthwise convolution, forward and transposed, any number of outputs a channel, where channels lie side by side:
 // NHWC, and blocks of channels that are whole vectors.  Operands of other layouts are turned on their way.
 //
-//   item = image, band of lines, block of channels                 one task of the parallel_for
-//     row.copy                                                     of src and residual what does not lie so
+//   item = image, column of pixels, band of lines, block of channels   one task of the parallel_for
+//     row.copy                                                           of src and residual what does not lie so
 //     for phase, class of lines, class of pixels
 //       for output plane
-//         row.depthwise                                            vector by vector, each over all lines
-//     row.copy                                                     dst, likewise
+//         row.depthwise                                                  vector by vector, each over all lines
+//     row.copy                                                           dst, likewise
 //
 // A vector of channels goes through all lines before the next one: the lines under the filter stay in L1.  Where
 // vectors share lines of the cache and what is beyond L2 comes slowly, lines go in bands, or their neighbours were
 // fetched several times.  Bands are short: while one is computed the lines of the next come into L2, all channels of a
 // pixel after the other, as a core reads fastest (1.2 to 1.3 times as fast as vector by vector, a line ahead, in bands
-// of half of L2: Granite Rapids).  What a faster L3 keeps, or needs little arithmetic, goes in columns of a few strips
+// of half of L2: Granite Rapids).  Where lines are wide an image goes in columns, or L2 lost what two bands share
+// before the second one came (1.1 to 1.7 times as fast: Zen 5).  What a faster L3 keeps goes in columns of a few strips
 // through all lines instead, where each load walks at one pace that hardware foresees and nothing needs to be asked for
-// (1.1 to 1.9 times as fast from L3, 3x3 with a step of two from memory up to 1.8: Zen 5).
+// (1.1 to 1.9 times as fast from L3: Zen 5).  Blocks from memory have no neighbours to share lines with: their kernels
+// ask for the lines below (1.3 to 2.4 times as fast: Zen 5).
 #include "ahead.h"
 #include "depthwise_classes.h"
 #include "strips.h"
@@ -26,7 +28,8 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_channels, blocks, width, fetches_ahead, src_lines, dst_lines, streams };
+enum word { bands, block_channels, blocks, column, width, flags, src_lines, dst_lines };
+enum flag { bands_ahead = 1, line_ahead = 2, streams = 4 };
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
@@ -122,6 +125,12 @@ int64_t lines_of(const geometry& g, double bytes) {
   return int64_t(std::clamp(fit + 0.5, 2.0, 1e9));
 }
 
+// The parts of a line that are so many pixels wide, and one of them; the last one has what is left, too.
+int64_t parts_of(int64_t pixels, int64_t width) { return std::max<int64_t>(1, pixels / width); }
+range part_of(int64_t pixels, int64_t width, int64_t i) {
+  return {i * width, i + 1 < parts_of(pixels, width) ? (i + 1) * width : pixels};
+}
+
 // Pixels of outputs of a column whose inputs under the filter L1 keeps: four strips, fewer where pixels share its sets,
 // of which a way of 4 KiB has 64.
 int64_t column_pixels(const geometry& g, const machine& m) {
@@ -174,7 +183,7 @@ void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t
   const int64_t high = std::max<int64_t>(1, g.out[1]), together = lines_together(g), most = up(high, together);
   b.word[block_channels] = turned_channels;
   b.word[blocks] = up(g.groups * g.k, turned_channels);
-  b.word[width] = std::max<int64_t>(1, g.out[2]);
+  b.word[column] = b.word[width] = std::max<int64_t>(1, g.out[2]);
   const int64_t others = std::max<int64_t>(1, g.n * b.word[blocks]);
   b.word[bands] = std::clamp(std::max(up(high, lines_of_turned(g, t, m)), up(wanted, others)), int64_t{1}, most);
   b.word[dst_lines] = std::min(high, up(most, b.word[bands]) * together);
@@ -184,6 +193,51 @@ void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t
   b.cycles += turning_cycles(g, {t.src, false, false}, m, std::max(0.0, again));
   const int64_t bytes = int64_t(4 * t.size(g, b.word[src_lines], b.word[dst_lines]));
   b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
+}
+
+// In which order outputs are computed.
+struct order {
+  double bytes;                  // of a band, with its inputs
+  int64_t column;                // pixels of outputs
+  bool bands_ahead, line_ahead;  // the next band is fetched into L2 meanwhile; kernels fetch the next line
+};
+
+// Pixels that go together where bands are fetched ahead: as many as one strip takes of a stride of 1; every kernel has
+// strips of seven.
+int64_t pixels_ahead(const geometry& g, const kernel& row) {
+  return std::max<int64_t>(7, row.mr / axis_class(phase_of(g, 0).w, 0, 1).step);
+}
+
+order order_of(const geometry& g, const kernel& row, const machine& m, double cycles) {
+  const operand_bytes o(g, 0);
+  const phase ph = phase_of(g, 0);
+  const bool one_call = g.phases() * g.out[0] == 1 && g.src_block == 1 && g.dst_block == 1 &&
+                        axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
+  const bool in_pieces = one_call && mostly_slowly(g, m);
+  const double kept = o.image + (streams_outputs(g, m) ? 0.5 : 1) * o.output, wait = o.cycles(m, o.image, false);
+  const double l2 = double(m.l2), l3 = slow_l3(m) ? 0 : double(m.l3);
+  const bool in_l3 = kept <= 0.7 * l3;
+  const int64_t wide = std::max<int64_t>(1, g.out[2]);
+  // A band by itself is a quarter of L2.
+  order by = {l2 / 4, wide, false, false};
+  if (in_pieces && in_l3) {
+    // A column has all lines; what L3 only just keeps goes in bands whose columns are one and a half of L2.
+    by.column = column_pixels(g, m);
+    by.bytes = o.all() > l3 / 2 ? 1.5 * l2 * double(parts_of(wide, by.column)) : 2 * o.all();
+  } else if (in_pieces && wait > cycles) {
+    by.bands_ahead = true;
+    by.bytes = l2 / 12;
+    if (l3 > 0) {
+      // What one line of a column takes is a twentieth of L2, or two pieces; what its band takes is a sixth.
+      const int64_t piece = pixels_ahead(g, row);
+      const double pixels = double(g.n * g.out[1] * g.out[2]) * l2 / 20 / o.all();
+      const int64_t most = std::max(int64_t(std::min(pixels, 1e9)), 2 * piece);
+      by.column = std::max(wide / up(wide, most) / piece, int64_t{1}) * piece;
+      by.bytes = l2 / 6 * double(parts_of(wide, by.column));
+    }
+  }
+  by.line_ahead = l3 > 0 && !in_l3 && !by.bands_ahead;
+  return by;
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
@@ -200,37 +254,22 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     return b;
   }
   const int64_t high = std::max<int64_t>(1, g.out[1]), fixed = std::max<int64_t>(1, g.n);
-  const phase ph = phase_of(g, 0);
-  const bool one_call = g.phases() * g.out[0] == 1 && g.src_block == 1 && g.dst_block == 1 &&
-                        axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
   const bool shared = g.src_block == 1 || g.dst_block == 1 || side_by_side(g, row.vector) > 0;
-  const operand_bytes o(g, 0);
-  const bool past = streams_outputs(g, m), slow = shared && comes_slowly(g, m);
-  const double kept = o.image + (past ? 0.5 : 1) * o.output, wait = o.cycles(m, o.image, false);
-  const double l2 = double(m.l2), l3 = slow_l3(m) ? 0 : double(m.l3);
-  const bool in_l3 = kept <= 0.7 * l3, in_pieces = one_call && mostly_slowly(g, m);
-  const bool columns = in_pieces && l3 > 0 && (in_l3 || wait > 4 * b.cycles);
-  const bool ahead = in_pieces && !columns && wait > b.cycles;
-  const int64_t column = column_pixels(g, m);
-  // A band by itself is a quarter of L2, two that follow each other a sixth.  A column has all lines; what L3 only just
-  // keeps goes in bands whose columns are one and a half of L2.
-  double bytes = l2 / (ahead ? 12 : 4);
-  if (columns)
-    bytes = in_l3 && o.all() > l3 / 2 ? 1.5 * l2 * double(std::max<int64_t>(1, g.out[2] / column)) : 2 * o.all();
-  const int64_t lines = std::min(high, lines_of(g, bytes));
-  const int64_t least = slow ? std::clamp(up(wanted, fixed), up(high, lines), high) : 1;
+  const order by = order_of(g, row, m, b.cycles);
+  const int64_t lines = std::min(high, lines_of(g, by.bytes));
+  const int64_t least = shared && comes_slowly(g, m) ? std::clamp(up(wanted, fixed), up(high, lines), high) : 1;
   int64_t together = up(vectors, std::min(vectors, up(wanted, fixed * least))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
   if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
   b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
-  b.word[fetches_ahead] = ahead && b.word[blocks] == 1;
-  b.word[width] = columns ? column : std::max<int64_t>(1, g.out[2]);
-  // As many as one strip takes of a stride of 1; every kernel has strips of seven.
-  if (b.word[fetches_ahead]) b.word[width] = std::max<int64_t>(7, row.mr / axis_class(ph.w, 0, 1).step);
+  const bool ahead = by.bands_ahead && b.word[blocks] == 1;
+  b.word[column] = by.column;
+  b.word[width] = ahead ? pixels_ahead(g, row) : by.column;
   // Lines of the cache are vectors, or they would go in pieces.
-  b.word[streams] = past && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
+  const bool streamed = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
+  b.word[flags] = (ahead ? bands_ahead : 0) | (by.line_ahead ? line_ahead : 0) | (streamed ? streams : 0);
   return b;
 }
 
@@ -266,11 +305,11 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
                });
 }
 
-// A band from left to right, all channels of so many pixels at a time.
-void run_columns(const kernel& row, depthwise_f32 call, int64_t width, int64_t columns) {
-  const int64_t step = call.x.step, count = int64_t(call.x.count);
-  for (int64_t i = 0; i < columns; ++i) {
-    call.x.count = i + 1 < columns ? width : count - i * width;
+// All channels of so many pixels at a time.
+void run_parts(const kernel& row, depthwise_f32 call, int64_t width) {
+  const int64_t step = call.x.step, pixels = call.x.count, parts = parts_of(pixels, width);
+  for (int64_t i = 0; i < parts; ++i) {
+    call.x.count = part_of(pixels, width, i).count();
     row.depthwise(call);
     call.x.begin -= width * step, call.x.end -= width * step;
     call.origin += width * step * call.x.src;
@@ -280,17 +319,20 @@ void run_columns(const kernel& row, depthwise_f32 call, int64_t width, int64_t c
   }
 }
 
-// With each column goes its share of what the next band, of the lines `next`, reads beyond this one, and of what it
+// With each part goes its share of what the next band, of the lines `next`, reads beyond this one, and of what it
 // writes.
-void set_ahead(const kernel& row, depthwise_f32& call, const geometry& g, const axis_class& y, range next,
-               int64_t columns) {
-  const int64_t vectors = up(int64_t(call.n), row.vector) * int64_t(call.x.count) * int64_t(call.y.count);
-  const int64_t seen = (next.begin - 1) * y.step + int64_t(call.y.taps);
-  call.ahead[0] = share_of(call.src + (y.base + seen * y.apart) * g.src[3],
-                           std::min(next.count() * y.step, y.end - seen) * y.apart * g.src[3], columns, vectors);
+void set_ahead(const kernel& row, depthwise_f32& call, range next, int64_t width) {
+  const int64_t parts = parts_of(call.x.count, width), lines = call.y.count, pixels = call.x.count;
+  const int64_t vectors = up(int64_t(call.n), row.vector) * pixels * lines;
+  const int64_t seen = (lines - 1) * call.y.step + int64_t(call.y.taps);
+  const int64_t first = std::max<int64_t>(0, call.x.begin);
+  const int64_t last = std::min<int64_t>((pixels - 1) * call.x.step + int64_t(call.x.taps), call.x.end);
+  call.ahead[0] = share_of(call.src + (call.origin + seen * call.y.src + first * call.x.src),
+                           std::min<int64_t>(next.count() * call.y.step, call.y.end - seen),
+                           (last - first) * call.x.src, call.y.src, parts, vectors);
   if (!call.out.stream)
-    call.ahead[1] =
-        share_of(call.out.c + call.y.count * call.y.dst, next.count() * int64_t(call.y.dst), columns, vectors);
+    call.ahead[1] = share_of(call.out.c + lines * int64_t(call.y.dst), next.count(), pixels * int64_t(call.out.ldc),
+                             int64_t(call.y.dst), parts, vectors);
 }
 
 // The lines of outputs that a band has, those that they read, and those of a class of a phase.
@@ -336,12 +378,13 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
-  const int64_t items = g.n * word[bands] * word[blocks];
+  const int64_t columns = parts_of(g.out[2], word[column]), items = g.n * columns * word[bands] * word[blocks];
   // Blocks of several vectors are taken one by one: their vectors are not evenly apart.
   const int64_t block = side_by_side(g, vector), most = block ? block : channels;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     const int64_t part_of_channels = item % word[blocks], band = item / word[blocks] % word[bands],
-                  n = item / word[blocks] / word[bands];
+                  part_of_lines = item / word[blocks] / word[bands] % columns,
+                  n = item / word[blocks] / word[bands] / columns;
     const int64_t first = part_of_channels * word[block_channels];
     const int64_t last = std::min(channels, first + word[block_channels]);
     // Tensors, or a band of them from these elements on.
@@ -376,31 +419,33 @@ void run(const job& j, const execution& e) {
     call.dst_vector = g.dst_block == 1 || g.dst_block > vector ? vector : g.dst[1];
     call.residual_vector = g.residual_block == 1 || g.residual_block > vector ? vector : g.residual[1];
     call.multiplier = t.src ? 1 : g.k;
-    call.out.epilogue = &epilogue, call.out.stream = word[streams];
+    call.out.epilogue = &epilogue, call.out.stream = word[flags] & streams, call.fetches = word[flags] & line_ahead;
     call.bounded_below = epilogue.lower > -std::numeric_limits<float>::infinity();
     call.bounded_above = epilogue.upper < std::numeric_limits<float>::infinity();
     each_class(g, [&](int64_t f, const phase& ph, const axis_class& y, const axis_class& x) {
       const range within = lines_of_class(ph.h, y, out_lines);
+      const range across = part_of(x.count, word[column], part_of_lines);
       const float* weights = reinterpret_cast<const float*>(e.packed) + taps_before(g, f) * whole;
       call.weights_vector = ph.taps() * vector;
       call.x.taps = ph.w.taps, call.y.taps = ph.h.taps;
-      call.x.count = x.count, call.x.step = x.step, call.x.begin = x.begin, call.x.end = x.end;
+      call.x.count = across.count(), call.x.step = x.step;
       call.x.src = x.apart * g.src[4], call.y.src = y.apart * g.src[3];
       call.y.step = y.step;
       call.out.ldc = ph.w.out_step * x.classes * g.dst[4];
       call.out.ldr = ph.w.out_step * x.classes * g.residual[4];
       call.y.dst = ph.h.out_step * y.classes * g.dst[3];
       call.y.residual = ph.h.out_step * y.classes * g.residual[3];
-      const int64_t input = within.begin * y.step;
+      const int64_t line = within.begin * y.step, pixel = across.begin * x.step;
       call.y.count = within.count();
-      call.y.begin = y.begin - input, call.y.end = y.end - input;
-      call.origin = (y.base + input * y.apart) * g.src[3] + x.base * g.src[4];
+      call.y.begin = y.begin - line, call.y.end = y.end - line;
+      call.x.begin = x.begin - pixel, call.x.end = x.end - pixel;
+      call.origin = (y.base + line * y.apart) * g.src[3] + (x.base + pixel * x.apart) * g.src[4];
       for (int64_t d = 0; d < ph.d.out_count; ++d) {
         call.planes = planes_of(g, ph, d, planes);
         const auto place = [&](const int64_t* stride) {
           return n * stride[0] + (ph.d.out_begin + d * ph.d.out_step) * stride[2] +
                  (ph.h.out_begin + (y.first + within.begin * y.classes) * ph.h.out_step) * stride[3] +
-                 (ph.w.out_begin + x.first * ph.w.out_step) * stride[4];
+                 (ph.w.out_begin + (x.first + across.begin * x.classes) * ph.w.out_step) * stride[4];
         };
         for (int64_t channel = first; channel < last; channel += most) {
           call.n = std::min(most, last - channel);
@@ -411,17 +456,16 @@ void run(const job& j, const execution& e) {
           call.out.channel = channel;
           if (epilogue.residual)
             call.out.residual = residual + (place(g.residual) + g.residual_channel(channel) - residual_begin);
-          const int64_t columns = std::max<int64_t>(1, x.count / word[width]);
-          if (word[fetches_ahead] && band + 1 < word[bands])
-            set_ahead(j.row, call, g, y, part(y.count, band + 1, word[bands]), columns);
-          run_columns(j.row, call, word[width], columns);
+          if ((word[flags] & bands_ahead) && band + 1 < word[bands])
+            set_ahead(j.row, call, part(y.count, band + 1, word[bands]), word[width]);
+          run_parts(j.row, call, word[width]);
         }
       }
     });
     if (t.dst)
       turn_out(j.row, {real.dst, real.dst_block, g.out}, static_cast<float*>(e.args.dst) + n * real.dst[0],
                {first, last}, out_lines, word[dst_lines], dst);
-    if (word[streams]) finish_streams();
+    if (word[flags] & streams) finish_streams();
   });
 }
 

@@ -110,9 +110,9 @@ void run(const job& j, const execution& e) {
         const int64_t next = (strip + 1) * lines;
         const int64_t seen = ph.h.in_begin + next + taps - 1;
         call.ahead[0] = share_of(static_cast<const float*>(e.args.src) + n * g.src[0] + z * g.src[2] + seen * g.src[3],
-                                 std::min(lines, g.in[1] - seen) * g.src[3], calls, vectors);
+                                 std::min(lines, g.in[1] - seen), g.src[3], g.src[3], calls, vectors);
         call.ahead[1] = share_of(static_cast<float*>(e.args.dst) + n * g.dst[0] + d * g.dst[2] + next * g.dst[3],
-                                 std::min(lines, g.out[1] - next) * g.dst[3], calls, vectors);
+                                 std::min(lines, g.out[1] - next), g.dst[3], g.dst[3], calls, vectors);
       }
       for (int64_t piece = 0; piece < pieces.tiles; ++piece) {
         const int64_t y = strip * lines, x = pieces.begin(piece);

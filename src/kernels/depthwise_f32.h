@@ -33,6 +33,21 @@ struct depthwise_column {
 // One copy: strips are many, and begin with empty registers.
 [[gnu::noinline]] inline void fetch_between(lines_ahead* ahead, size_t vectors) { fetch(ahead, vectors); }
 
+// A line of outputs asks for what another one, further down, reads beyond it.  With a step of two that is three lines
+// on, into L1: strips go down the lines, and the next one came too early for memory (a tenth to a sixth slower, Zen 5).
+// With a step of one the rest of the line comes first, and L2 keeps what was asked for.
+template <int STEP>
+struct line_below {
+  static constexpr ptrdiff_t lead = STEP > 1 ? 3 : 1;  // lines of outputs
+
+  [[gnu::always_inline]] static void fetch(const depthwise_f32& d, const float* line, ptrdiff_t pixels) {
+    for (ptrdiff_t y = 0; y < d.y.step; ++y, line += d.y.src) {
+      const float* at = line;
+      QUERN_ROLL for (ptrdiff_t x = 0; x < pixels; ++x, at += d.x.src) __builtin_prefetch(at, 0, STEP > 1 ? 3 : 2);
+    }
+  }
+};
+
 // How a vector of pixels is read: whole, as many channels as there are, or those spread over the outputs of a
 // multiplier.
 enum class lanes { whole, part, spread };
@@ -134,7 +149,7 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
 }
 
 // `strips` strips of MR pixels from pixel x on, in every line; the first `skip` pixels are there already.
-template <class V, int MR, int TAPS, int STEP, missing MISS, lanes L>
+template <class V, int MR, int TAPS, int STEP, missing MISS, lanes L, bool FETCHES = false>
 void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, size_t strips, size_t skip) {
   const pixel_loader<V, L> load(d, k);
   const epilogue_f32& e = *d.out.epilogue;
@@ -148,7 +163,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   size_t y = 0;
   // Squares of three, of which registers hold all weights beside three lines of seven sums (a tenth of what L2 keeps, a
   // fifth of 7x7, Granite Rapids).
-  if constexpr (V::width == 16 && MR % 7 == 0 && TAPS == 3 && STEP == 1 && !part) {
+  if constexpr (V::width == 16 && MR % 7 == 0 && TAPS == 3 && STEP == 1 && !part && !FETCHES) {
     if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead && !k.stream) {
       for (size_t rest; (rest = d.y.count - y) > 1;) {
         const size_t lines = rest == 2 || rest == 4 ? 2 : 3;
@@ -168,9 +183,15 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x) * d.x.step,
               end = d.x.end - static_cast<ptrdiff_t>(x) * d.x.step;
     float* dst = k.dst + y * d.y.dst + x * d.out.ldc;
+    using next_line = line_below<STEP>;
+    const ptrdiff_t wanted = most + (next_line::lead - 1) * d.y.step;
+    const bool fetches = FETCHES && line + wanted + d.y.step <= d.y.end;
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
+      if constexpr (FETCHES) {
+        if (fetches) next_line::fetch(d, src + (wanted - first) * d.y.src, advance);
+      }
       if (k.ahead) fetch_between(k.ahead, MR);
       for (size_t t = 0; t < d.planes; ++t) {
         const float* row = src + d.plane[t].a;
@@ -232,12 +253,12 @@ struct depthwise_strips {
   size_t count;
   size_t size[5];
   bool checked[5];
-  depthwise_strip run[5], inside;  // `inside`: the first one for strips without padding, may be NULL
+  depthwise_strip run[5], inside, fetching;  // the first one for strips without padding, and that fetches; or NULL
 };
 
 template <class V, int STEP, lanes L, int... MR>
 constexpr depthwise_strips any_strips = {
-    sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, {run_strips<V, MR, 0, STEP, any, L>...}, nullptr};
+    sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, {run_strips<V, MR, 0, STEP, any, L>...}, nullptr, nullptr};
 
 // Strips of fewer pixels than those that are made for the filter are those for any.  Asking for the border is felt
 // beside three taps (a sixth of a wide layer's time on Zen 5), not beside more.
@@ -249,7 +270,8 @@ constexpr depthwise_strips made_strips = {
     {run_strips<V, LONG, TAPS, STEP, some, lanes::whole>, run_strips<V, MR, TAPS, STEP, some, lanes::whole>...,
      run_strips<V, 4, 0, STEP == 1, any, lanes::whole>, run_strips<V, 2, 0, STEP == 1, any, lanes::whole>,
      run_strips<V, 1, 0, STEP == 1, any, lanes::whole>},
-    TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr};
+    TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr,
+    run_strips<V, LONG, TAPS, STEP, some, lanes::whole, true>};
 
 // For a last vector that is not full: what most of a line takes is made for the filter.
 template <class V, int TAPS, int STEP>
@@ -259,6 +281,7 @@ constexpr depthwise_strips part_strips = {
     {false, true, true},
     {run_strips<V, 7, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
      run_strips<V, 1, 0, STEP == 1, any, lanes::spread>},
+    nullptr,
     nullptr};
 
 // All lines of one vector of channels.
@@ -284,6 +307,7 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
     if (i == 0 && begin <= 0 && end >= last + taps) {
       // All that are without padding.
       if (s.inside) run = s.inside;
+      if (d.fetches && s.fetching) run = s.fetching;
       strips = 1 + static_cast<size_t>(end - last - taps) / (s.size[0] * step);
       if (strips > rest / s.size[0]) strips = rest / s.size[0];
       if (strips > most) strips = most;

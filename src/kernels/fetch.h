@@ -13,8 +13,12 @@ template <bool WRITES>
 [[gnu::always_inline]] inline void fetch(lines_ahead& ahead, size_t vectors) {
   size_t count = vectors * ahead.pace;
   if (count > ahead.count) count = ahead.count;
-  QUERN_ROLL for (size_t i = 0; i < count; ++i) __builtin_prefetch(ahead.at + i * 16, WRITES, WRITES ? 3 : 2);
-  ahead.at += count * 16, ahead.count -= count;
+  ahead.count -= count;
+  while (count > 0) {
+    const size_t lines = count < ahead.left ? count : ahead.left;
+    QUERN_ROLL for (size_t i = 0; i < lines; ++i) __builtin_prefetch(ahead.at + i * 16, WRITES, WRITES ? 3 : 2);
+    ahead.pass(lines), count -= lines;
+  }
 }
 
 // Of inputs and outputs.
