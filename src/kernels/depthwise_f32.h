@@ -185,7 +185,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     float* dst = k.dst + y * d.y.dst + x * d.out.ldc;
     using next_line = line_below<STEP>;
     const ptrdiff_t wanted = most + (next_line::lead - 1) * d.y.step;
-    const bool fetches = FETCHES && line + wanted + d.y.step <= d.y.end;
+    const bool fetches = FETCHES && d.fetches && line + wanted + d.y.step <= d.y.end;
     for (size_t i = 0; i < strips; ++i) {
       V acc[MR];
       QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::zero();
@@ -260,18 +260,24 @@ template <class V, int STEP, lanes L, int... MR>
 constexpr depthwise_strips any_strips = {
     sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, {run_strips<V, MR, 0, STEP, any, L>...}, nullptr, nullptr};
 
+// More taps at a step of one take longer than they wait, and vectors of eight gained nothing (Zen 5).
+template <class V, int TAPS, int STEP>
+constexpr bool fetches_below = V::width == 16 && (TAPS == 3 || STEP > 1);
+
 // Strips of fewer pixels than those that are made for the filter are those for any.  Asking for the border is felt
-// beside three taps (a sixth of a wide layer's time on Zen 5), not beside more.
+// beside three taps (a sixth of a wide layer's time on Zen 5), as is asking whether lines are fetched, not beside more.
 template <class V, int TAPS, int STEP, int LONG, int... MR>
 constexpr depthwise_strips made_strips = {
     sizeof...(MR) + 4,
     {size_t{LONG}, size_t{MR}..., 4, 2, 1},
     {false, (MR < 0)..., true, true, true},
-    {run_strips<V, LONG, TAPS, STEP, some, lanes::whole>, run_strips<V, MR, TAPS, STEP, some, lanes::whole>...,
-     run_strips<V, 4, 0, STEP == 1, any, lanes::whole>, run_strips<V, 2, 0, STEP == 1, any, lanes::whole>,
-     run_strips<V, 1, 0, STEP == 1, any, lanes::whole>},
+    {run_strips<V, LONG, TAPS, STEP, some, lanes::whole, TAPS != 3 && fetches_below<V, TAPS, STEP>>,
+     run_strips<V, MR, TAPS, STEP, some, lanes::whole>..., run_strips<V, 4, 0, STEP == 1, any, lanes::whole>,
+     run_strips<V, 2, 0, STEP == 1, any, lanes::whole>, run_strips<V, 1, 0, STEP == 1, any, lanes::whole>},
     TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr,
-    run_strips<V, LONG, TAPS, STEP, some, lanes::whole, true>};
+    fetches_below<V, TAPS, STEP>
+        ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole, fetches_below<V, TAPS, STEP>>
+        : nullptr};
 
 // For a last vector that is not full: what most of a line takes is made for the filter.
 template <class V, int TAPS, int STEP>
