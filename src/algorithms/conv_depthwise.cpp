@@ -278,17 +278,19 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const operand_bytes o(g, b.packed_bytes);
   // Blocks pass as they lie in memory, pixel after pixel, which is what hardware foresees (a tenth faster than every
   // sixteenth part of a line: Granite Rapids, Zen 4); lines of dst are read before they are written.  An L3 that
-  // answers in time is mostly hidden.  A vector narrower than a line of the cache comes back for its rest, after L1 has
-  // seen the whole plane.
+  // answers in time has its lines fetched ahead: the slower of the two counts, and of memory the larger operand (3x3 to
+  // 7x7, from 3 to 134 MB: three of four within a quarter, Zen 5).  A vector narrower than a line of the cache comes
+  // back for its rest, after L1 has seen the whole plane.
+  const bool slow = slow_l3(m);
   const double bytes = o.image + 2 * o.output;
   const double apart =
       (channels_dense(g.src, g.src_block) ? o.image : 0) + (channels_dense(g.dst, g.dst_block) ? 2 * o.output : 0);
   const double share = apart / std::max(bytes, 1.0);
-  const double copied = slow_l3(m) ? (0.9 + 0.3 * share) * slow_copy_cycles(g, m)
-                                   : (0.25 + 0.25 * share) * bytes / copy_rate(m, o.all()) / m.cycle_ns;
+  const double copied = slow ? (0.9 + 0.3 * share) * slow_copy_cycles(g, m)
+                             : (0.85 + 0.15 * share) * std::max(o.image, o.output) / copy_rate(m, o.all()) / m.cycle_ns;
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
   const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
-  return overlapped(row, m, b, copied + 1.5 * bytes * again / m.l2_rate / m.cycle_ns);
+  return overlapped(row, m, b, copied + 1.5 * bytes * again / m.l2_rate / m.cycle_ns, slow ? 0.5 : 0.8);
 }
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.

@@ -113,9 +113,10 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // A plane in and a few planes out, one after the other.
   if (slow_l3(m) && !many && g.src_block == 1) return overlapped(row, m, b, slow_copy_cycles(g, m));
   // Lines of dst are read before they are written, and many lines are on their way at once.
+  const double bytes = 1.5 * (o.image + 2 * o.output), rate = copy_rate(m, o.all()) * m.cycle_ns;
+  if (slow_l3(m) || many) return overlapped(row, m, b, bytes / rate);
   // An L3 that answers in time hides most of a plane.
-  const double bytes = (slow_l3(m) || many ? 1.5 : 0.5) * (o.image + 2 * o.output);
-  return overlapped(row, m, b, bytes / (copy_rate(m, o.all()) * m.cycle_ns));
+  return overlapped(row, m, b, 0.5 * (o.image + o.output) / rate, 0.6);
 }
 
 // [phase][block][tap][channel of the block, again and again], channels that are not there are zeros.

@@ -259,9 +259,10 @@ inline cost waiting(const kernel& row, const machine& on, const blocking& blocks
   return {shared_ns(on, blocks.cycles + traffic, blocks.workers), blocks.cycles / pace(row, on) * 4 * row.vector};
 }
 
-// The same where half of the smaller is hidden.
-inline cost overlapped(const kernel& row, const machine& on, const blocking& blocks, double traffic) {
-  return waiting(row, on, blocks, traffic - 0.5 * std::min(blocks.cycles, traffic));
+// The same where so much of the smaller is hidden.
+inline cost overlapped(const kernel& row, const machine& on, const blocking& blocks, double traffic,
+                       double hidden = 0.5) {
+  return waiting(row, on, blocks, traffic - hidden * std::min(blocks.cycles, traffic));
 }
 
 // algorithm.predict of whoever reads image and weights once and streams nothing.
