@@ -164,8 +164,8 @@ TEST_P(depthwise_planar, is_exact_on_small_integers_between_guard_pages) {
     const size_t most = 3 * w / block + 1;
     for (size_t width = 1; width <= most + 3; ++width)
       for (int i = 0; i < 8; ++i) {
-        // And more columns than are found at once.
-        const size_t m = width <= most ? width : 16 * w / block + width - most;
+        // And more columns than are found at once: from 16 to 64.
+        const size_t m = width <= most ? width : (size_t{16} << dice_.from(0, 3)) * w / block + width - most;
         window s = {.planes = static_cast<size_t>(dice_.from(0, 1)), .block = block};
         s.n = dice_.one_in(2) ? block : static_cast<size_t>(dice_.from(1, static_cast<int64_t>(3 * block)));
         s.multiplier = block == 1 && dice_.one_in(3) ? static_cast<size_t>(dice_.from(2, 3)) : 1;

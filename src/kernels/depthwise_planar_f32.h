@@ -13,6 +13,8 @@
 // memory is read in order.
 #pragma once
 
+#include <algorithm>
+
 #include "epilogue.h"
 #include "kernel.h"
 #include "pointers.h"
@@ -444,23 +446,25 @@ struct planar_any {
   }
 };
 
-// All blocks of channels; lines by tiles of T, from tile to tile along the line first.  Columns are found once for
-// as many as `most`.
+// All blocks of channels; lines by tiles of T, from tile to tile along the line first.  Columns are found once for all
+// of them, and all of a line go together, if no more than `most`: what comes back for the rest of its lines pays for
+// memory twice (depthwise 3x3 of 64 channels, 512x512: 1.7 times as fast, Zen 5).
 template <class T, class V, class H, block_of B>
 [[gnu::noinline]] void planar_blocks(const depthwise_planar_f32& d) {
   using line = typename T::template line<V, B>;
   using half_line = typename T::template line<H, B>;
   constexpr bool halves = H::width < V::width && B == block_of::one;
-  constexpr size_t most = 16;
+  constexpr size_t room = 20 << 10, most = std::clamp<size_t>(room / sizeof(planar_column<V, line::masks>), 16, 64);
   planar_column<V, line::masks> column[most];
   planar_column<H, half_line::masks> half;
-  const size_t pixels = V::width / d.block;
+  const size_t pixels = V::width / d.block, all = (d.x.count + pixels - 1) / pixels;
+  const size_t together = all <= most ? most : (all - 1) / ((all - 1) / most + 1) + 1;
   for (size_t x = 0, next = 0; x < d.x.count; x = next) {
     size_t columns = 0, n = 0;
     bool last = false;  // the last column takes half a vector
     const auto set = [&](size_t channels) {
       n = channels, columns = 0, next = x, last = false;
-      for (; columns < most && next < d.x.count && !last; next += pixels) {
+      for (; columns < together && next < d.x.count && !last; next += pixels) {
         last = halves && d.x.count - next <= H::width;
         if (last) {
           half.set(d, next, planar_channels<H, B>(d, n), n);
