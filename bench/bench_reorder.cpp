@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Layout conversion between all pairs of layouts, on tensors that fit L2 and larger ones, as GB/s and as percent
-// of what copies of as many bytes reach in the same moment: memcpy, and a loop of vectors.
+// of what copies of as many bytes reach in the same moment: memcpy, a loop of vectors, and the same vectors in the
+// order in which a transposition meets them.
 #include <benchmark/benchmark.h>
 #include <quern/quern.h>
 #include <time.h>
@@ -61,6 +62,20 @@ void copy_vectors(void* to, const void* from, size_t count) {
   }
 }
 
+// A line of each of up to 16 planes, then the next one: to one place after the other, as channels side by side lie.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+void copy_tiles(void* to, const void* from, size_t planes, size_t lines) {
+  lanes* dst = static_cast<lanes*>(to);
+  const lanes* const src = static_cast<const lanes*>(from);
+  for (size_t plane = 0; plane < planes; plane += 16) {
+    const size_t rows = std::min<size_t>(16, planes - plane);
+    for (size_t line = 0; line < lines; ++line)
+      for (size_t row = 0; row < rows; ++row) *dst++ = src[(plane + row) * lines + line];
+  }
+}
+
 // Seconds of one call, the least of some rounds.
 template <class Call>
 double shortest(size_t calls, Call call) {
@@ -89,15 +104,19 @@ void run(benchmark::State& state, tensor t, quern_layout from, quern_layout to) 
   args.src = src.get(), args.dst = dst.get();
   const size_t calls = std::max<size_t>(1, (size_t{4} << 20) / half);
   const auto reorder = [&] { quern_run(&plan, &args, nullptr, nullptr); };
-  double took = 1e9, copied = 1e9, looped = 1e9;
+  const size_t planes = static_cast<size_t>(t.c), lines = half / 64 / planes;
+  double took = 1e9, copied = 1e9, looped = 1e9, tiled = 1e9;
   for (auto _ : state) {
     took = std::min(took, shortest(calls, reorder));
     copied = std::min(copied, shortest(calls, [&] { std::memcpy(copy_to.get(), copy_from.get(), half); }));
     looped = std::min(looped, shortest(calls, [&] { copy_vectors(copy_to.get(), copy_from.get(), half); }));
+    tiled = std::min(tiled, shortest(calls, [&] { copy_tiles(copy_to.get(), copy_from.get(), planes, lines); }));
   }
+  tiled *= static_cast<double>(half) / static_cast<double>(planes * lines * 64);
   state.counters["GB/s"] = static_cast<double>(in + out) / took * 1e-9;
   state.counters["memcpy%"] = 100 * copied / took;
   state.counters["loop%"] = 100 * looped / took;
+  state.counters["tiles%"] = 100 * tiled / took;
 }
 
 }  // namespace
