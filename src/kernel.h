@@ -216,7 +216,7 @@ struct grouped_f32 {
   ptrdiff_t dst_line, dst_half, residual_line, residual_half;
   size_t inputs;  // with lanes: of several groups
   const int32_t* lanes;
-  lines_ahead ahead[2];  // grouped_winograd_f32: hints, as depthwise_f32 has them
+  lines_ahead ahead[2];  // hints, as depthwise_f32 has them
 };
 
 // ---- grouped_planes_f32 -----------------------------------------------------------------------

@@ -102,6 +102,9 @@ class grouped : public kernel_test {
     g.out.residual = e.residual ? residual.data() + at(0) : nullptr, g.out.ldr = residual_pixel;
     g.dst_line = static_cast<ptrdiff_t>(dst_line), g.dst_half = apart_by;
     g.residual_line = static_cast<ptrdiff_t>(residual_line), g.residual_half = apart_by;
+    const auto some = [&](int64_t most) { return static_cast<size_t>(dice_.from(1, most)); };
+    if (dice_.one_in(3))
+      for (lines_ahead& hint : g.ahead) hint = {src.data(), some(200), some(9), some(9), some(9), 64};
     row().grouped(g);
 
     std::vector<float> want(dst.size(), canary);

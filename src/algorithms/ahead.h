@@ -16,6 +16,11 @@ inline bool mostly_slowly(const geometry& g, const machine& m) {
   return comes_slowly(g, m) && operand_bytes(g, 0).all() > 1.25 * double(m.l2);
 }
 
+// Whether a core that does not fetch ahead waits for most of it: an L3 that is fast answers in time.
+inline bool is_waited_for(const geometry& g, const machine& m) {
+  return mostly_slowly(g, m) && (slow_l3(m) || operand_bytes(g, 0).all() > double(m.l3) / 2);
+}
+
 // What the first of so many calls is to fetch of the rows of floats from `at` on, `next` from each other, which go
 // beside so many vectors of outputs of all calls; next_share has the others.  The pace is that of all: asked for
 // faster, in bursts, lines hold up what they are beside (a sixth of a depthwise layer, Granite Rapids).

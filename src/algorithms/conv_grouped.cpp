@@ -11,6 +11,7 @@
 //
 // A kernel made for filters of some width takes a row of it at a time, others take a tap at a time.  Dilated
 // filters of that width see every dilation-th pixel: strips of such pixels, interleaved.
+#include "ahead.h"
 #include "driver.h"
 #include "strips.h"
 #include "weights.h"
@@ -18,7 +19,8 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_vectors, blocks };
+enum word { bands, block_vectors, blocks, fetches };
+enum fetched { nothing, next_strip, next_lines };  // meanwhile, into L2
 
 constexpr int64_t stack_rows = 64, stack_taps = 64;  // what is longer lies in the workspace
 constexpr int64_t widest = 16;                       // vector
@@ -165,7 +167,13 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     const int64_t fit = int64_t(m.l1 / 2 * uint64_t(count) / b.packed_bytes);
     b.word[block_vectors] = std::clamp<int64_t>(fit, 1, b.word[block_vectors]);
   }
+  // Planes of blocks are read line after line, one vector after the other.
+  const bool blocked = g.src_block > 1 && g.dst_block > 1;
+  if (v.whole && blocked && mostly_slowly(g, m)) b.word[block_vectors] = 1;
   b.word[blocks] = up(count, b.word[block_vectors]);
+  const bool plain = g.in[0] * g.phases() * g.dilation[2] == 1 && v.whole;
+  if (plain && is_waited_for(g, m))
+    b.word[fetches] = blocked ? next_lines : g.src_block == 1 && b.word[blocks] == 1 ? next_strip : nothing;
   return b;
 }
 
@@ -203,6 +211,14 @@ uint32_t inside(int64_t first, int64_t step, int64_t count, int64_t size) {
   const int64_t lo = first >= 0 ? 0 : std::min(count, up(-first, step));
   const int64_t hi = first >= size ? 0 : std::min(count, up(size - first, step));
   return lo < hi ? ((uint32_t{1} << (hi - lo)) - 1) << lo : 0;
+}
+
+// Inputs along an axis under some outputs, as far as they are on the image.
+range inputs_under(const axis& a, range outputs) {
+  const int64_t first = a.in_begin + outputs.begin * a.in_step;
+  const int64_t past = a.in_begin + (outputs.end - 1) * a.in_step + (a.taps - 1) * a.tap_step + 1;
+  const int64_t begin = std::clamp<int64_t>(first, 0, a.in_size);
+  return {begin, std::clamp(past, begin, a.in_size)};
 }
 
 void run(const job& j, const execution& e) {
@@ -246,6 +262,31 @@ void run(const job& j, const execution& e) {
     call.dst_line = ph.h.out_step * g.dst[3];
     call.residual_line = ph.h.out_step * g.residual[3];
 
+    // What comes after lines y: of one vector the lines below, of all of them the strip after x, side by side.
+    const int64_t vectors_here = last_vector - block * word[block_vectors];
+    const auto ask_for_lines = [&](range y, int64_t strips) {
+      const int64_t i = block * word[block_vectors], input = v.group(i) * g.c, channel = v.channel(g, i);
+      const int64_t planes = v.channels(g, i) > half ? 2 : 1, vectors = y.count() * ph.w.out_count;
+      const range below = {y.end, std::min(ph.h.out_count, y.end + y.count())};
+      const range seen = inputs_under(ph.h, y), wanted = inputs_under(ph.h, below);
+      const int64_t first = std::max(seen.end, wanted.begin);
+      call.ahead[0] = share_of(
+          static_cast<const float*>(e.args.src) + n * g.src[0] + g.src_channel(input) + first * g.src[3], planes,
+          (wanted.end - first) * g.src[3], g.src_channel(input + half) - g.src_channel(input), strips, vectors);
+      call.ahead[1] = share_of(
+          static_cast<const float*>(e.args.dst) + n * g.dst[0] + g.dst_channel(channel) + below.begin * g.dst[3],
+          planes, below.count() * g.dst[3], g.dst_channel(channel + half) - g.dst_channel(channel), strips, vectors);
+    };
+    const auto ask_for_strip = [&](range y, range x, int64_t outputs) {
+      const range lines = inputs_under(ph.h, y), pixels = inputs_under(ph.w, x);
+      call.ahead[0] = share_of(
+          static_cast<const float*>(e.args.src) + n * g.src[0] + lines.begin * g.src[3] + pixels.begin * g.src[4],
+          lines.count(), pixels.count() * g.src[4], g.src[3], vectors_here, outputs * vectors_here);
+      call.ahead[1] =
+          share_of(static_cast<const float*>(e.args.dst) + n * g.dst[0] + y.begin * g.dst[3] + x.begin * g.dst[4],
+                   y.count(), x.count() * g.dst[4], g.dst[3], vectors_here, outputs * vectors_here);
+    };
+
     const auto strip = [&](int64_t d, int64_t y, int64_t x) {  // of the first output
       const int64_t source = n * g.src[0] + (ph.w.in_begin + x * ph.w.in_step) * g.src[4];
       const auto place = [&](const int64_t* stride) {
@@ -269,6 +310,7 @@ void run(const job& j, const execution& e) {
           call.residual_half = second ? g.residual_channel(channel + half) - g.residual_channel(channel) : half;
         }
         j.row.grouped(call);
+        next_share(call.ahead);
       }
     };
 
@@ -290,9 +332,16 @@ void run(const job& j, const execution& e) {
                                      ((t * ph.h.taps + r) * ph.w.taps + s * x_axis.taps) * v.floats(g), on_image + s};
           for (int64_t l = 0; l < x_axis.parts; ++l) {
             const cut strips(x_axis.count(ph, l), j.row.mr);
+            if (word[fetches] == next_lines && strips.tiles) ask_for_lines({y, y + int64_t(call.lines)}, strips.tiles);
             for (int64_t tile = 0; tile < strips.tiles; ++tile) {
               const int64_t x = l + strips.begin(tile) * x_axis.parts;
               call.m = size_t(strips.rows(tile));
+              if (word[fetches] == next_strip) {
+                const bool more = tile + 1 < strips.tiles;
+                const int64_t next = more ? strips.begin(tile + 1) : 0, below = more ? y : y + int64_t(call.lines);
+                ask_for_strip({below, std::min(ph.h.out_count, below + int64_t(call.lines))},
+                              {next, next + strips.rows(more ? tile + 1 : 0)}, int64_t(call.m * call.lines));
+              }
               for (int64_t s = 0; s < across; ++s)
                 on_image[s] = inside(ph.w.in_begin + x * ph.w.in_step + s * ph.w.tap_step, x_axis.step,
                                      x_axis.inputs(int64_t(call.m)), g.in[2]);

@@ -12,8 +12,11 @@
 //                            factor, factor(w, sum) is sum with that channel times w added
 #pragma once
 
+#include <algorithm>
+
 #include "each_number.h"
 #include "epilogue.h"
+#include "fetch.h"
 #include "kernel.h"
 
 namespace quern {
@@ -167,7 +170,9 @@ template <class V>
   }
 }
 
-template <class V, class Pixel, int NS, int MR, int TAPS, int STEP>
+// FETCHES: what the call asks for comes meanwhile.  Who asks for nothing is not to pay for it (a fifteenth, 4 channels
+// a group).
+template <class V, class Pixel, int NS, int MR, int TAPS, int STEP, bool FETCHES>
 void strips(const grouped_f32& g) {
   constexpr size_t W = V::width;
   constexpr bool weights_in_registers = Pixel::channels == 4 && (NS * MR + TAPS * 4) * 2 <= 56 && W == 16;
@@ -180,7 +185,12 @@ void strips(const grouped_f32& g) {
   }
   for (int h = 0; h < NS; ++h) claim(g.out.c + h * g.dst_line, g.m, g.out.ldc);
   const Pixel pixel(g);
+  lines_ahead ahead[2] = {};
+  size_t beside = 0;  // a row
+  if constexpr (FETCHES)
+    ahead[0] = g.ahead[0], ahead[1] = g.ahead[1], beside = (NS * MR + g.rows - 1) / std::max<size_t>(g.rows, 1);
   for (size_t r = 0; r < g.rows; ++r) {
+    if constexpr (FETCHES) fetch(ahead, beside);
     const float* at = g.src + g.row[r].a;
     const float* const weights = g.weights + g.row[r].b;
     const uint32_t inside = *g.row[r].inside;
@@ -240,13 +250,16 @@ void strips(const grouped_f32& g) {
   }
 }
 
-// The instance for as many lines as the call has; the highest is asked for first.
-template <class V, class Pixel, int NS, int MR, int TAPS, int STEP>
+// The instance for as many lines as the call has; the highest is asked for first, and is the one that fetches.
+template <class V, class Pixel, int NS, int MR, int TAPS, int STEP, bool HIGHEST = true>
 void run_grouped(const grouped_f32& g) {
   if constexpr (NS > 1) {
-    if (g.lines < NS) return run_grouped<V, Pixel, NS - 1, MR, TAPS, STEP>(g);
+    if (g.lines < NS) return run_grouped<V, Pixel, NS - 1, MR, TAPS, STEP, false>(g);
   }
-  strips<V, Pixel, NS, MR, TAPS, STEP>(g);
+  if constexpr (HIGHEST) {
+    if (g.ahead[0].count > 0) return strips<V, Pixel, NS, MR, TAPS, STEP, true>(g);
+  }
+  strips<V, Pixel, NS, MR, TAPS, STEP, false>(g);
 }
 
 }  // namespace
