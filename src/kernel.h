@@ -233,7 +233,8 @@ struct grouped_planes_f32 {
   const float* src;
   ptrdiff_t src_plane;
   const float* weights;
-  output_f32 out;  // its rows are channels
+  output_f32 out;        // its rows are channels
+  lines_ahead ahead[2];  // hints, as depthwise_f32 has them
 };
 
 // ---- reorder_f32 ------------------------------------------------------------------------------

@@ -21,6 +21,14 @@ inline bool is_waited_for(const geometry& g, const machine& m) {
   return mostly_slowly(g, m) && (slow_l3(m) || operand_bytes(g, 0).all() > double(m.l3) / 2);
 }
 
+// Inputs along an axis under some outputs, as far as they are on the image.
+inline range inputs_under(const axis& a, range outputs) {
+  const int64_t first = a.in_begin + outputs.begin * a.in_step;
+  const int64_t past = a.in_begin + (outputs.end - 1) * a.in_step + (a.taps - 1) * a.tap_step + 1;
+  const int64_t begin = std::clamp<int64_t>(first, 0, a.in_size);
+  return {begin, std::clamp(past, begin, a.in_size)};
+}
+
 // What the first of so many calls is to fetch of the rows of floats from `at` on, `next` from each other, which go
 // beside so many vectors of outputs of all calls; next_share has the others.  The pace is that of all: asked for
 // faster, in bursts, lines hold up what they are beside (a sixth of a depthwise layer, Granite Rapids).

@@ -213,14 +213,6 @@ uint32_t inside(int64_t first, int64_t step, int64_t count, int64_t size) {
   return lo < hi ? ((uint32_t{1} << (hi - lo)) - 1) << lo : 0;
 }
 
-// Inputs along an axis under some outputs, as far as they are on the image.
-range inputs_under(const axis& a, range outputs) {
-  const int64_t first = a.in_begin + outputs.begin * a.in_step;
-  const int64_t past = a.in_begin + (outputs.end - 1) * a.in_step + (a.taps - 1) * a.tap_step + 1;
-  const int64_t begin = std::clamp<int64_t>(first, 0, a.in_size);
-  return {begin, std::clamp(past, begin, a.in_size)};
-}
-
 void run(const job& j, const execution& e) {
   const geometry& g = geometry_of(j.problem);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);

@@ -11,13 +11,14 @@
 //             row.planes
 #include <cmath>
 
+#include "ahead.h"
 #include "driver.h"
 #include "weights.h"
 
 namespace quern {
 namespace {
 
-enum word { bands, block_groups, blocks };
+enum word { bands, block_groups, blocks, fetches };
 
 constexpr int64_t most_channels = 64;              // of a group, in: kernels for GEMM do more as well
 constexpr int64_t most_pixels = int64_t{1} << 20;  // of a line: masks of them lie in the workspace
@@ -107,6 +108,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[block_groups] = up(g.groups, std::min(g.groups, up(wanted, images)));
   b.word[blocks] = up(g.groups, b.word[block_groups]);
   b.word[bands] = std::clamp<int64_t>(up(wanted, images * b.word[blocks]), 1, std::max<int64_t>(1, g.out[1]));
+  b.word[fetches] = !joined && g.in[0] == 1 && is_waited_for(g, m);
   return b;
 }
 
@@ -148,9 +150,23 @@ void run(const job& j, const execution& e) {
     call.out.channels_are_rows = true;
     call.out.ldc = size_t(g.dst[1]), call.out.ldr = size_t(g.residual[1]);
 
+    // What line y of a group reads that the line before has not read, of all planes, and what it writes.
+    const auto ask_for_line = [&](int64_t group, int64_t y, int64_t calls) {
+      const range seen = inputs_under(ph.h, {y - 1, y}), wanted = inputs_under(ph.h, {y, y + 1});
+      const int64_t first = std::max(seen.end, wanted.begin), line = y < all.end;
+      const int64_t vectors = up(ph.w.out_count, j.row.vector) * up(g.k, mr) * mr;
+      call.ahead[0] =
+          share_of(static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1] + first * g.src[3],
+                   line * g.c, (wanted.end - first) * g.src[3], g.src[1], calls, vectors);
+      call.ahead[1] =
+          share_of(static_cast<const float*>(e.args.dst) + n * g.dst[0] + group * g.k * g.dst[1] + y * g.dst[3],
+                   line * g.k, g.dst[3], g.dst[1], calls, vectors);
+    };
+
     // A line from output line y on, which may be several; taps count from line `first`.
     const auto line = [&](int64_t group, int64_t d, int64_t first, int64_t y, int64_t pixels) {
       const cut tiles(up(pixels, j.row.vector), j.row.nr / j.row.vector);
+      if (word[fetches] && tiles.tiles) ask_for_line(group, y + 1, tiles.tiles * up(g.k, mr));
       for (int64_t tile = 0; tile < tiles.tiles; ++tile) {
         const int64_t from = tiles.begin(tile) * j.row.vector;
         call.n = size_t(std::min(tiles.rows(tile) * j.row.vector, pixels - from));
@@ -169,6 +185,7 @@ void run(const job& j, const execution& e) {
           call.out.c = static_cast<float*>(e.args.dst) + place(g.dst);
           if (epilogue.residual) call.out.residual = static_cast<const float*>(e.args.residual) + place(g.residual);
           j.row.planes(call);
+          next_share(call.ahead);
         }
       }
     };

@@ -12,13 +12,17 @@
 //   fma(mask, a, b, c)  a * b + c there, c elsewhere
 #pragma once
 
+#include <algorithm>
+
 #include "epilogue.h"
+#include "fetch.h"
 #include "kernel.h"
 
 namespace quern {
 namespace {
 
-template <class V, class Lanes, int MR, int NV>
+// FETCHES: what the call asks for comes meanwhile.
+template <class V, class Lanes, int MR, int NV, bool FETCHES>
 void planes(const grouped_planes_f32& g) {
   constexpr size_t W = V::width;
   const size_t last = g.n - (NV - 1) * W;  // pixels of the last vector
@@ -27,7 +31,12 @@ void planes(const grouped_planes_f32& g) {
     acc[o][v] = V::zero();
     __asm__("" : "+v"(acc[o][v].v));  // or the compiler keeps flags of which are still zero
   }
+  lines_ahead ahead[2] = {};
+  size_t beside = 0;  // a tap
+  if constexpr (FETCHES)
+    ahead[0] = g.ahead[0], ahead[1] = g.ahead[1], beside = (MR * NV + g.taps - 1) / std::max<size_t>(g.taps, 1);
   for (size_t t = 0; t < g.taps; ++t) {
+    if constexpr (FETCHES) fetch(ahead, beside);
     const float* p = g.src + g.tap[t].a;
     const float* w = g.weights + g.tap[t].b;
     Lanes inside[NV];
@@ -73,7 +82,8 @@ void run_planes(const grouped_planes_f32& g) {
   if constexpr (NV > 1) {
     if (g.n <= (NV - 1) * V::width) return run_planes<V, Lanes, MR, NV - 1>(g);
   }
-  planes<V, Lanes, MR, NV>(g);
+  if (g.ahead[0].count > 0) return planes<V, Lanes, MR, NV, true>(g);
+  planes<V, Lanes, MR, NV, false>(g);
 }
 
 }  // namespace
