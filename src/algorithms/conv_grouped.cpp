@@ -20,7 +20,6 @@ namespace quern {
 namespace {
 
 enum word { bands, block_vectors, blocks, fetches };
-enum fetched { nothing, next_strip, next_lines };  // meanwhile, into L2
 
 constexpr int64_t stack_rows = 64, stack_taps = 64;  // what is longer lies in the workspace
 constexpr int64_t widest = 16;                       // vector
@@ -173,7 +172,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[blocks] = up(count, b.word[block_vectors]);
   const bool plain = g.in[0] * g.phases() * g.dilation[2] == 1 && v.whole;
   if (plain && is_waited_for(g, m))
-    b.word[fetches] = blocked ? next_lines : g.src_block == 1 && b.word[blocks] == 1 ? next_strip : nothing;
+    b.word[fetches] = blocked ? fetch_lines : g.src_block == 1 && b.word[blocks] == 1 ? fetch_pixels : fetch_nothing;
   return b;
 }
 
@@ -254,29 +253,24 @@ void run(const job& j, const execution& e) {
     call.dst_line = ph.h.out_step * g.dst[3];
     call.residual_line = ph.h.out_step * g.residual[3];
 
-    // What comes after lines y: of one vector the lines below, of all of them the strip after x, side by side.
-    const int64_t vectors_here = last_vector - block * word[block_vectors];
+    const float* const src = static_cast<const float*>(e.args.src) + n * g.src[0];
+    const float* const dst = static_cast<const float*>(e.args.dst) + n * g.dst[0];
+    // Of the only vector, in so many strips of lines y.
     const auto ask_for_lines = [&](range y, int64_t strips) {
       const int64_t i = block * word[block_vectors], input = v.group(i) * g.c, channel = v.channel(g, i);
       const int64_t planes = v.channels(g, i) > half ? 2 : 1, vectors = y.count() * ph.w.out_count;
-      const range below = {y.end, std::min(ph.h.out_count, y.end + y.count())};
-      const range seen = inputs_under(ph.h, y), wanted = inputs_under(ph.h, below);
-      const int64_t first = std::max(seen.end, wanted.begin);
-      call.ahead[0] = share_of(
-          static_cast<const float*>(e.args.src) + n * g.src[0] + g.src_channel(input) + first * g.src[3], planes,
-          (wanted.end - first) * g.src[3], g.src_channel(input + half) - g.src_channel(input), strips, vectors);
-      call.ahead[1] = share_of(
-          static_cast<const float*>(e.args.dst) + n * g.dst[0] + g.dst_channel(channel) + below.begin * g.dst[3],
-          planes, below.count() * g.dst[3], g.dst_channel(channel + half) - g.dst_channel(channel), strips, vectors);
+      const range below = {y.end, std::min(all.end, y.end + y.count())};
+      call.ahead[0] =
+          share_of_planes(src + g.src_channel(input), g.src, planes, g.src_channel(input + half) - g.src_channel(input),
+                          new_inputs_under(ph.h, below, y), strips, vectors);
+      call.ahead[1] = share_of_planes(dst + g.dst_channel(channel), g.dst, planes,
+                                      g.dst_channel(channel + half) - g.dst_channel(channel), below, strips, vectors);
     };
-    const auto ask_for_strip = [&](range y, range x, int64_t outputs) {
-      const range lines = inputs_under(ph.h, y), pixels = inputs_under(ph.w, x);
-      call.ahead[0] = share_of(
-          static_cast<const float*>(e.args.src) + n * g.src[0] + lines.begin * g.src[3] + pixels.begin * g.src[4],
-          lines.count(), pixels.count() * g.src[4], g.src[3], vectors_here, outputs * vectors_here);
-      call.ahead[1] =
-          share_of(static_cast<const float*>(e.args.dst) + n * g.dst[0] + y.begin * g.dst[3] + x.begin * g.dst[4],
-                   y.count(), x.count() * g.dst[4], g.dst[3], vectors_here, outputs * vectors_here);
+    // Of all vectors, which have so many outputs now.
+    const auto ask_for_pixels = [&](range y, range x, int64_t outputs) {
+      call.ahead[0] =
+          share_of_pixels(src, g.src, inputs_under(ph.h, y), inputs_under(ph.w, x), v.count, outputs * v.count);
+      call.ahead[1] = share_of_pixels(dst, g.dst, y, x, v.count, outputs * v.count);
     };
 
     const auto strip = [&](int64_t d, int64_t y, int64_t x) {  // of the first output
@@ -324,15 +318,15 @@ void run(const job& j, const execution& e) {
                                      ((t * ph.h.taps + r) * ph.w.taps + s * x_axis.taps) * v.floats(g), on_image + s};
           for (int64_t l = 0; l < x_axis.parts; ++l) {
             const cut strips(x_axis.count(ph, l), j.row.mr);
-            if (word[fetches] == next_lines && strips.tiles) ask_for_lines({y, y + int64_t(call.lines)}, strips.tiles);
+            if (word[fetches] == fetch_lines && strips.tiles) ask_for_lines({y, y + int64_t(call.lines)}, strips.tiles);
             for (int64_t tile = 0; tile < strips.tiles; ++tile) {
               const int64_t x = l + strips.begin(tile) * x_axis.parts;
               call.m = size_t(strips.rows(tile));
-              if (word[fetches] == next_strip) {
+              if (word[fetches] == fetch_pixels) {
                 const bool more = tile + 1 < strips.tiles;
                 const int64_t next = more ? strips.begin(tile + 1) : 0, below = more ? y : y + int64_t(call.lines);
-                ask_for_strip({below, std::min(ph.h.out_count, below + int64_t(call.lines))},
-                              {next, next + strips.rows(more ? tile + 1 : 0)}, int64_t(call.m * call.lines));
+                ask_for_pixels({below, std::max(below, std::min(all.end, below + int64_t(call.lines)))},
+                               {next, next + strips.rows(more ? tile + 1 : 0)}, int64_t(call.m * call.lines));
               }
               for (int64_t s = 0; s < across; ++s)
                 on_image[s] = inside(ph.w.in_begin + x * ph.w.in_step + s * ph.w.tap_step, x_axis.step,

@@ -152,15 +152,12 @@ void run(const job& j, const execution& e) {
 
     // What line y of a group reads that the line before has not read, of all planes, and what it writes.
     const auto ask_for_line = [&](int64_t group, int64_t y, int64_t calls) {
-      const range seen = inputs_under(ph.h, {y - 1, y}), wanted = inputs_under(ph.h, {y, y + 1});
-      const int64_t first = std::max(seen.end, wanted.begin), line = y < all.end;
+      const range line = {y, std::min(y + 1, all.end)};
       const int64_t vectors = up(ph.w.out_count, j.row.vector) * up(g.k, mr) * mr;
-      call.ahead[0] =
-          share_of(static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1] + first * g.src[3],
-                   line * g.c, (wanted.end - first) * g.src[3], g.src[1], calls, vectors);
-      call.ahead[1] =
-          share_of(static_cast<const float*>(e.args.dst) + n * g.dst[0] + group * g.k * g.dst[1] + y * g.dst[3],
-                   line * g.k, g.dst[3], g.dst[1], calls, vectors);
+      call.ahead[0] = share_of_planes(static_cast<const float*>(e.args.src) + n * g.src[0] + group * g.c * g.src[1],
+                                      g.src, g.c, g.src[1], new_inputs_under(ph.h, line, {y - 1, y}), calls, vectors);
+      call.ahead[1] = share_of_planes(static_cast<const float*>(e.args.dst) + n * g.dst[0] + group * g.k * g.dst[1],
+                                      g.dst, g.k, g.dst[1], line, calls, vectors);
     };
 
     // A line from output line y on, which may be several; taps count from line `first`.

@@ -20,7 +20,7 @@ namespace {
 
 using namespace grouped_winograd;
 
-enum word { bands, block_vectors, blocks, fetches_ahead };
+enum word { bands, block_vectors, blocks, fetches, width_of_pieces };
 
 refusal refuse(const full_problem& p, const kernel& row) {
   if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
@@ -60,9 +60,17 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[block_vectors] = std::max<int64_t>(1, vectors / std::max<int64_t>(1, wanted / (images * b.word[bands])));
   // Weights that L1 does not keep serve all strips while they are there, where L2 has the image.
   if (b.packed_bytes > m.l1 / 2 && operand_bytes(g, b.packed_bytes).all() <= double(m.l2)) b.word[block_vectors] = 1;
+  // From memory planes of blocks are read line after line, one vector after the other.
+  const bool below = g.src_block > 1 && g.dst_block > 1 && is_waited_for(g, m);
+  if (below) b.word[block_vectors] = 1;
   b.word[blocks] = up(vectors, b.word[block_vectors]);
-  const bool along = g.src_block == 1 && g.dst_block == 1 && b.word[blocks] == 1;
-  b.word[fetches_ahead] = along && mostly_slowly(g, m);
+  const bool along = g.src_block == 1 && g.dst_block == 1 && b.word[blocks] == 1 && mostly_slowly(g, m);
+  // Where L2 does not keep two strips of lines, one that is computed and one that comes, it does so with pieces of
+  // them.
+  const double fit = double(m.l2) / 10 / double(points * g.src[4] + lines * g.dst[4]);
+  const bool in_pieces = along && fit < double(g.out[2]);
+  b.word[fetches] = in_pieces ? fetch_pixels : along || below ? fetch_lines : fetch_nothing;
+  b.word[width_of_pieces] = in_pieces ? std::clamp(int64_t(fit), int64_t{14}, int64_t(row.mr)) : row.mr;
   return b;
 }
 
@@ -102,23 +110,38 @@ void run(const job& j, const execution& e) {
     call.out.ldc = size_t(g.dst[4]), call.out.ldr = size_t(g.residual[4]);
     call.out.epilogue = &epilogue;
     call.dst_line = g.dst[3], call.residual_line = g.residual[3];
-    const cut pieces(g.out[2], j.row.mr);
+    const float* const src = static_cast<const float*>(e.args.src) + n * g.src[0] + z * g.src[2];
+    const float* const dst = static_cast<const float*>(e.args.dst) + n * g.dst[0] + d * g.dst[2];
+    const cut pieces(g.out[2], word[width_of_pieces]);
     for (int64_t strip = all.begin; strip < all.end; ++strip) {
+      const range here = {strip * lines, std::min((strip + 1) * lines, g.out[1])};
+      const range below = {here.end, std::min(here.end + lines, std::min(all.end * lines, g.out[1]))};
       call.ahead[0] = call.ahead[1] = {};
-      if (word[fetches_ahead] && strip + 1 < all.end) {
-        const int64_t calls = pieces.tiles * up(channels, width), vectors = g.out[2] * up(channels, width);
-        const int64_t next = (strip + 1) * lines;
-        const int64_t seen = ph.h.in_begin + next + taps - 1;
-        call.ahead[0] = share_of(static_cast<const float*>(e.args.src) + n * g.src[0] + z * g.src[2] + seen * g.src[3],
-                                 std::min(lines, g.in[1] - seen), g.src[3], g.src[3], calls, vectors);
-        call.ahead[1] = share_of(static_cast<float*>(e.args.dst) + n * g.dst[0] + d * g.dst[2] + next * g.dst[3],
-                                 std::min(lines, g.out[1] - next), g.dst[3], g.dst[3], calls, vectors);
+      if (word[fetches] == fetch_lines) {
+        // Of all channels side by side, or of the planes of a vector.
+        const bool side = g.src_block == 1;
+        const int64_t first = side ? 0 : block * width, count = side ? up(channels, width) : 1;
+        const int64_t planes = side || channels - first <= half ? 1 : 2;
+        const auto share = [&](const float* at, const int64_t* stride, int64_t apart, range y) {
+          return share_of_planes(at, stride, planes, apart, y, pieces.tiles * count, g.out[2] * count);
+        };
+        call.ahead[0] = share(src + g.src_channel(first), g.src, g.src_channel(first + half) - g.src_channel(first),
+                              new_inputs_under(ph.h, below, here));
+        call.ahead[1] =
+            share(dst + g.dst_channel(first), g.dst, g.dst_channel(first + half) - g.dst_channel(first), below);
       }
       for (int64_t piece = 0; piece < pieces.tiles; ++piece) {
-        const int64_t y = strip * lines, x = pieces.begin(piece);
+        if (word[fetches] == fetch_pixels) {
+          const bool more = piece + 1 < pieces.tiles;
+          const int64_t next = more ? piece + 1 : 0, calls = up(channels, width), vectors = pieces.rows(piece) * calls;
+          const range x = {pieces.begin(next), pieces.begin(next) + pieces.rows(next)}, y = more ? here : below;
+          call.ahead[0] = share_of_pixels(src, g.src, inputs_under(ph.h, y), inputs_under(ph.w, x), calls, vectors);
+          call.ahead[1] = share_of_pixels(dst, g.dst, y, x, calls, vectors);
+        }
+        const int64_t y = here.begin, x = pieces.begin(piece);
         const int64_t top = ph.h.in_begin + y, left = ph.w.in_begin + x;
         call.m = size_t(pieces.rows(piece));
-        call.lines = size_t(std::min(lines, g.out[1] - y));
+        call.lines = size_t(here.count());
         uint64_t bits = 0;
         for (int64_t i = 0; i < int64_t(call.m) + taps - 1; ++i)
           bits |= uint64_t{left + i >= 0 && left + i < g.in[2]} << i;
@@ -133,13 +156,13 @@ void run(const job& j, const execution& e) {
           call.n = size_t(std::min(width, channels - channel));
           // Where there is no second half, its place may lie beyond the tensor.
           const bool second = int64_t(call.n) > half;
-          const int64_t src = g.src_channel(channel), dst = g.dst_channel(channel);
-          call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + left * g.src[4] + src;
-          call.src_run = second ? g.src_channel(channel + half) - src : half;
+          const int64_t input = g.src_channel(channel), output = g.dst_channel(channel);
+          call.src = static_cast<const float*>(e.args.src) + n * g.src[0] + left * g.src[4] + input;
+          call.src_run = second ? g.src_channel(channel + half) - input : half;
           call.weights = reinterpret_cast<const float*>(e.packed) + channel * g.c * points * taps;
           call.out.channel = size_t(channel);
-          call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + dst;
-          call.dst_half = second ? g.dst_channel(channel + half) - dst : half;
+          call.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + output;
+          call.dst_half = second ? g.dst_channel(channel + half) - output : half;
           if (epilogue.residual) {
             const int64_t residual = g.residual_channel(channel);
             call.out.residual = static_cast<const float*>(e.args.residual) + place(g.residual) + residual;
