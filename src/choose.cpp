@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "candidate.h"
 #include "problem.h"
@@ -202,11 +203,24 @@ struct refusal_tally {
     if (i == count) field[i] = why.field, times[i] = 0, ++count;
     ++times[i];
   }
-  void print(char* out, size_t size) const {
+  // The most frequent first; ends in "..." where there is no room for all.
+  void print(char* out, size_t size) {
+    constexpr size_t dots = sizeof ", ..." - 1;
     size_t length = 0;
-    for (int i = 0; i < count && length < size; ++i)
-      length +=
-          static_cast<size_t>(snprintf(out + length, size - length, "%s%s %d", i ? ", " : "", field[i], times[i]));
+    for (int i = 0; i < count; ++i) {
+      int most = i;
+      for (int j = i + 1; j < count; ++j)
+        if (times[j] > times[most]) most = j;
+      std::swap(field[i], field[most]), std::swap(times[i], times[most]);
+      const size_t room = size - length - (i + 1 < count ? dots : 0);
+      const size_t wanted =
+          static_cast<size_t>(snprintf(out + length, room, "%s%s %d", i ? ", " : "", field[i], times[i]));
+      if (wanted >= room) {
+        snprintf(out + length, size - length, ", ...");
+        return;
+      }
+      length += wanted;
+    }
   }
 };
 

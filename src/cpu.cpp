@@ -187,6 +187,7 @@ constexpr known_cpu known_cpus[] = {
     {amd | 0xb00f20, QUERN_ISA_AVX512, 240, 400, 150, 80, 30, 4000},    // Zen 5 (EPYC 9005)
     {intel | 0x0806f0, QUERN_ISA_AVX512, 215, 367, 114, 30, 30, 4000},  // Sapphire Rapids
     {intel | 0x0c06f0, QUERN_ISA_AVX512, 171, 330, 78, 22, 20, 1000},   // Emerald Rapids
+    {amd | 0xa00f10, QUERN_ISA_AVX2, 99, 180, 100, 52, 18, 4000},       // Zen 3 (EPYC 7003)
     {0, QUERN_ISA_AVX512, 150, 200, 90, 25, 20, 6000},
     {0, QUERN_ISA_AVX2, 100, 120, 60, 25, 16, 6000},
     {0, QUERN_ISA_NEON, 40, 60, 30, 15, 10, 8000},

@@ -211,7 +211,8 @@ TEST(grouped_problems, are_exact_in_every_layout) {
   std::vector<const kernel*> rows;
   for (const kind k :
        {kind::grouped_f32, kind::grouped_planes_f32, kind::grouped_winograd_f32, kind::grouped_planes_winograd_f32})
-    for (const kernel* row : rows_of(k)) rows.push_back(row);
+    for (const kernel* row : rows_of(k))
+      if (missing_here(*row) == 0) rows.push_back(row);
   const auto waits = [&](const kernel* row) { return solved[row->name] == 0; };
   for (int i = 0; i < 400 || (i < 4000 && std::any_of(rows.begin(), rows.end(), waits)); ++i) {
     const quern_problem p = few_channels_a_group(d);

@@ -18,7 +18,7 @@
 namespace quern {
 namespace {
 
-// One vector of channels of a call.
+// One vector of channels of a call, or those that a line of the cache holds.
 struct depthwise_column {
   const float* src;  // input 0 of both axes
   const float* weights;
@@ -28,6 +28,7 @@ struct depthwise_column {
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
   lines_ahead* ahead;     // inputs, outputs; NULL: none
   bool stream;            // whole vectors go past the caches
+  size_t vectors;         // side by side: an output line of one, then of the next
 };
 
 // One copy: strips are many, and begin with empty registers.
@@ -75,6 +76,15 @@ struct pixel_loader {
 // Which inputs of a strip may be padding: none, some of the first and last taps - 1, any.
 enum missing { none, some, any };
 
+// Pixels of a line that two lines or three take at once, 0: none.  Squares of three, of which 32 registers hold all
+// weights beside the sums of three lines (a tenth of what L2 keeps, a fifth of 7x7, Granite Rapids), 16 those of two
+// rows beside the sums of two lines.
+template <class V, int TAPS, int STEP>
+constexpr int together = TAPS != 3 || STEP != 1 ? 0
+                         : V::width == 16       ? 7
+                         : V::width == 8        ? 4
+                                                : 0;
+
 // Adds T taps of a row to MR sums; p is input 0, inputs from `begin` to `end` exist.  STEP 0: any, inputs of
 // neighbouring outputs are one pixel of `p` apart, and `step` in number.
 template <class V, int MR, int T, int STEP, missing MISS, class Load>
@@ -101,51 +111,92 @@ template <class V, int MR, int T, int STEP, missing MISS, class Load>
   }
 }
 
-// LINES lines of outputs from line y on, of filters TAPS wide and high: a strip of MR pixels of all of them, one strip
-// after the other.  A pixel is loaded once for what is above and below it, beside weights that stay in registers.
+// LINES lines of outputs at a time, from line y to line `past`, of filters TAPS wide and high: a strip of MR pixels of
+// all of them, one strip after the other, the last one over the one before where they do not come out even.  A pixel is
+// loaded once for what is above and below it, beside weights that stay in registers, or those of its row.
 template <class V, int LINES, int MR, int TAPS, missing MISS>
-void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size_t x, size_t strips) {
+void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size_t past, size_t x, size_t pixels) {
   constexpr int rows = LINES + TAPS - 1, inputs = MR + TAPS - 1;
-  const epilogue_f32& e = *d.out.epilogue;
-  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  V w[TAPS][TAPS];
-  QUERN_UNROLL for (int r = 0; r < TAPS; ++r) QUERN_UNROLL for (int s = 0; s < TAPS; ++s) {
-    w[r][s] = V::load(k.weights + (d.plane[0].b + r * TAPS + s) * V::width);
-    V::hold(w[r][s]);
-  }
-  const ptrdiff_t first = d.y.begin - static_cast<ptrdiff_t>(y), last = d.y.end - static_cast<ptrdiff_t>(y);
-  ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x), end = d.x.end - static_cast<ptrdiff_t>(x);
-  const float* src = k.src + (d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.src);
-  float* dst = k.dst + y * d.y.dst + x * d.out.ldc;
-  for (size_t i = 0; i < strips; ++i) {
-    V acc[LINES][MR];
-    QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[l][j] = V::zero();
-    const float* row = src;
-    each_number<0, rows>([&]<int r>() __attribute__((always_inline)) {
-      if (r >= first && r < last) {
-        pointers p(row, d.x.src);
-        QUERN_UNROLL for (int c = 0; c < inputs; p.next(c), ++c) {
-          if (MISS != none && ((c < TAPS - 1 && c < begin) || (c >= MR && c >= end))) continue;
-          V v = V::load(p.get(c));
-          V::hold(v);
-          QUERN_UNROLL for (int l = 0; l < LINES; ++l)
-              QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (r >= l && r - l < TAPS && c >= s && c - s < MR)
-                  acc[l][c - s] = V::fma(v, w[r - l][s], acc[l][c - s]);
+  constexpr bool kept = V::width == 16;
+  const epilogue_f32* e = d.out.epilogue;
+  const size_t vectors = V::width < 16 ? k.vectors : 1;
+  const bool above = d.bounded_above;
+  for (size_t v = 0; y < past; v + 1 < vectors ? ++v : (v = 0, y += LINES)) {
+    const size_t channel = v * V::width;
+    const float* const weights = k.weights + v * d.weights_vector + d.plane[0].b * static_cast<ptrdiff_t>(V::width);
+    const auto weight = [&](int r, int s) __attribute__((always_inline)) {
+      V w = V::load(weights + (r * TAPS + s) * static_cast<int>(V::width));
+      V::hold(w);
+      return w;
+    };
+    V w[TAPS][TAPS];
+    if (kept)
+      QUERN_UNROLL for (int r = 0; r < TAPS; ++r) QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[r][s] = weight(r, s);
+    const ptrdiff_t first = d.y.begin - static_cast<ptrdiff_t>(y), last = d.y.end - static_cast<ptrdiff_t>(y);
+    const float* src =
+        k.src + channel + (d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.src);
+    float* dst = k.dst + channel + y * d.y.dst + x * d.out.ldc;
+    const float* const bias = e->bias ? e->bias + k.channel + channel : nullptr;
+    ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x), end = d.x.end - static_cast<ptrdiff_t>(x);
+    const pointers from(src, d.x.src), to(dst, static_cast<ptrdiff_t>(d.out.ldc));
+    const ptrdiff_t line = d.y.src * static_cast<ptrdiff_t>(sizeof(float));
+    for (ptrdiff_t left = static_cast<ptrdiff_t>(pixels);;) {
+      V acc[LINES][MR];
+      QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[l][j] = V::zero();
+      const char* row = reinterpret_cast<const char*>(src);
+      each_number<0, rows>([&]<int r>() __attribute__((always_inline)) {
+        if (r >= first && r < last) {
+          V own[LINES][TAPS];
+          if (!kept)
+            QUERN_UNROLL for (int l = 0; l < LINES; ++l)
+                QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (r >= l && r - l < TAPS) own[l][s] = weight(r - l, s);
+          pointers p = from;
+          p.at = row;
+          QUERN_UNROLL for (int c = 0; c < inputs; p.next(c), ++c) {
+            if (MISS != none && ((c < TAPS - 1 && c < begin) || (c >= MR && c >= end))) continue;
+            V pixel = V::load(p.get(c));
+            V::hold(pixel);
+            QUERN_UNROLL for (int l = 0; l < LINES; ++l)
+                QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (r >= l && r - l < TAPS && c >= s && c - s < MR)
+                    acc[l][c - s] = V::fma(pixel, kept ? w[r - l][s] : own[l][s], acc[l][c - s]);
+          }
         }
+        row += line;
+        __asm__("" : "+r"(row));
+      });
+      __asm__("" : "+r"(e));
+      const V add = bias ? V::load(bias) : V::set1(-0.0f), lower = V::set1(e->lower);
+      QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[l][j] =
+          V::max(lower, acc[l][j] + add);
+      if (above) {
+        const V upper = V::set1(e->upper);
+        QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[l][j] =
+            V::min(upper, acc[l][j]);
       }
-      row += d.y.src;
-    });
-    const V bias = e.bias ? V::load(e.bias + k.channel) : V::set1(-0.0f);
-    float* line = dst;
-    QUERN_UNROLL for (int l = 0; l < LINES; ++l, line += d.y.dst) {
-      pointers p(line, static_cast<ptrdiff_t>(d.out.ldc));
-      QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
-        const V value = V::max(lower, acc[l][j] + bias);
-        (d.bounded_above ? V::min(upper, value) : value).store(const_cast<float*>(p.get(j)));
+      float* out = dst;
+      QUERN_UNROLL for (int l = 0; l < LINES; ++l, out += d.y.dst) {
+        pointers p = to;
+        p.at = reinterpret_cast<const char*>(out);
+        QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) acc[l][j].store(const_cast<float*>(p.get(j)));
       }
+      left -= MR;
+      if (left <= 0) break;
+      const ptrdiff_t on = left < MR ? left : MR;
+      src += on * d.x.src, begin -= on, end -= on, dst += static_cast<size_t>(on) * d.out.ldc;
+      left += MR - on;
     }
-    src += MR * d.x.src, begin -= MR, end -= MR, dst += MR * d.out.ldc;
   }
+}
+
+// Sums of so many pixels on their way through the epilogue.  One copy, as it is long.
+template <class V>
+[[gnu::noinline]] void finish_pixels(const depthwise_f32& d, const depthwise_column& k, size_t vector, size_t y,
+                                     size_t x, size_t pixels, const float* sums) {
+  const size_t channel = vector * V::width;
+  output_f32 out = d.out;
+  out.c = k.dst + channel + y * d.y.dst + x * d.out.ldc, out.channel = k.channel + channel;
+  if (k.residual) out.residual = k.residual + channel + y * d.y.residual + x * d.out.ldr;
+  V::finish(out, pixels, k.count, sums, V::width);
 }
 
 // `strips` strips of MR pixels from pixel x on, in every line; the first `skip` pixels are there already.
@@ -154,35 +205,38 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   const pixel_loader<V, L> load(d, k);
   const epilogue_f32& e = *d.out.epilogue;
   constexpr bool part = L != lanes::whole;
-  V bias = V::set1(-0.0f);
-  if (e.bias && e.clamp_only) bias = part ? V::load_part(e.bias + k.channel, k.count) : V::load(e.bias + k.channel);
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   const bool plain = e.clamp_only && skip == 0, below = d.bounded_below, above = d.bounded_above;
   const ptrdiff_t advance = MR * d.x.step;  // inputs from strip to strip
   const ptrdiff_t taps = static_cast<ptrdiff_t>(TAPS ? TAPS : d.x.taps);
   size_t y = 0;
-  // Squares of three, of which registers hold all weights beside three lines of seven sums (a tenth of what L2 keeps, a
-  // fifth of 7x7, Granite Rapids).
-  if constexpr (V::width == 16 && MR % 7 == 0 && TAPS == 3 && STEP == 1 && !part && !FETCHES) {
+  constexpr int pixels = part || FETCHES || MR % 7 ? 0 : together<V, TAPS, STEP>;
+  if constexpr (pixels != 0) {
     if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead && !k.stream) {
-      for (size_t rest; (rest = d.y.count - y) > 1;) {
-        const size_t lines = rest == 2 || rest == 4 ? 2 : 3;
-        const auto run = lines == 3 ? run_lines<V, 3, 7, TAPS, MISS> : run_lines<V, 2, 7, TAPS, MISS>;
-        run(d, k, y, x, MR / 7 * strips);
-        y += lines;
+      if (V::width == 16 && d.y.count != 2 && d.y.count != 4) {
+        y = d.y.count % 3 == 1 && d.y.count > 1 ? d.y.count - 4 : d.y.count / 3 * 3;
+        run_lines<V, V::width == 16 ? 3 : 2, pixels, TAPS, MISS>(d, k, 0, y, x, MR * strips);
       }
+      const size_t pairs = y + (d.y.count - y) / 2 * 2;
+      run_lines<V, 2, pixels, TAPS, MISS>(d, k, y, pairs, x, MR * strips);
+      y = pairs;
     }
   }
-  for (; y < d.y.count; ++y) {
+  const size_t vectors = V::width < 16 ? k.vectors : 1;
+  for (size_t v = 0; y < d.y.count; v + 1 < vectors ? ++v : (v = 0, ++y)) {
+    const size_t c = v * V::width;
+    V bias = V::set1(-0.0f);
+    if (e.bias && e.clamp_only)
+      bias = part ? V::load_part(e.bias + k.channel, k.count) : V::load(e.bias + k.channel + c);
     const ptrdiff_t line = static_cast<ptrdiff_t>(y) * d.y.step;
     const ptrdiff_t first = line < d.y.begin ? d.y.begin - line : 0;
     const ptrdiff_t most = static_cast<ptrdiff_t>(d.y.taps), left = d.y.end - line;
     const ptrdiff_t rows = (left < most ? left : most) - first;
-    const float* src = k.src + ((line + first) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.step * d.x.src);
-    const float* const weights = k.weights + first * taps * static_cast<ptrdiff_t>(V::width);
+    const float* src = k.src + c + ((line + first) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.step * d.x.src);
+    const float* const weights = k.weights + v * d.weights_vector + first * taps * static_cast<ptrdiff_t>(V::width);
     ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x) * d.x.step,
               end = d.x.end - static_cast<ptrdiff_t>(x) * d.x.step;
-    float* dst = k.dst + y * d.y.dst + x * d.out.ldc;
+    float* dst = k.dst + c + y * d.y.dst + x * d.out.ldc;
     using next_line = line_below<STEP>;
     const ptrdiff_t wanted = most + (next_line::lead - 1) * d.y.step;
     const bool fetches = FETCHES && d.fetches && line + wanted + d.y.step <= d.y.end;
@@ -235,10 +289,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
       } else {
         alignas(64) float buffer[MR * V::width];
         QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j].store(buffer + j * V::width);
-        output_f32 out = d.out;
-        out.c = dst + skip * d.out.ldc, out.channel = k.channel;
-        if (k.residual) out.residual = k.residual + y * d.y.residual + (x + i * MR + skip) * d.out.ldr;
-        V::finish(out, MR - skip, k.count, buffer + skip * V::width, V::width);
+        finish_pixels<V>(d, k, v, y, x + i * MR + skip, MR - skip, buffer + skip * V::width);
       }
       src += advance * d.x.src, begin -= advance, end -= advance, dst += MR * d.out.ldc;
     }
@@ -337,8 +388,12 @@ template <class V>
                                                 any_strips<V, 1, lanes::spread, 7, 1>};
   const float* weights = d.weights;
   lines_ahead ahead[2] = {d.ahead[0], d.ahead[1]};
-  for (size_t c = 0; c < d.n; c += W, weights += d.weights_vector) {
+  const bool adjacent =
+      d.multiplier == 1 && d.src_vector == W && d.dst_vector == W && (!d.out.residual || d.residual_vector == W);
+  for (size_t c = 0, vectors; c < d.n; c += vectors * W, weights += vectors * d.weights_vector) {
     depthwise_column k = {};
+    vectors = !adjacent || d.n - c < 16 ? 1 : 16 / W;
+    k.vectors = vectors;
     k.ahead = ahead[0].count || ahead[1].count ? ahead : nullptr;
     k.count = d.n - c < W ? d.n - c : W;
     k.channel = d.out.channel + c;

@@ -2,7 +2,7 @@
 //
 // Winograd along x for few channels, once, over a vector type; the contract is winograd_line_f32 in kernel.h.
 //
-// A point of T tiles by NV vectors of channels takes all lines of the filter and all channels at a time: T * NV
+// T tiles by NV vectors of channels of a point take all lines of the filter and all channels at a time: T * NV
 // accumulators in registers, T + NV loads a step.  Sums wait in L1 for the other points, and for the strip that follows
 // to transform them back, a share after each of its points: outputs drain while it multiplies.  Lines are transformed
 // at every position, m times too often, which needs no shuffle and takes channels last as it takes planes.
@@ -25,45 +25,67 @@ void transform_line(const winograd_transform_f32& call) {
   }
 }
 
-// S of point j.
+// Sums that registers hold beside weights and a pixel: AVX2 has sixteen.
+template <class V>
+constexpr int held_sums = V::width == 8 ? 12 : line_sums;
+
+// Of point j, T tiles from t on and NV vectors from v on, of nv.
 template <class V, int T, int NV>
-void sum_point(const winograd_strip_f32& s, size_t j, float* sums) {
-  static_assert(T <= 14 && T * NV <= line_sums);
+void sum_part(const winograd_strip_f32& s, size_t j, size_t t, size_t v, size_t nv, float* sums) {
+  static_assert(T <= 14 && T * NV <= held_sums<V>);
   constexpr size_t W = V::width;
   V acc[T][NV];
-  QUERN_UNROLL for (int t = 0; t < T; ++t) QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[t][v] = V::zero();
+  QUERN_UNROLL for (int i = 0; i < T; ++i) QUERN_UNROLL for (int k = 0; k < NV; ++k) acc[i][k] = V::zero();
   // As gemm_f32.h addresses rows of A.
-  size_t s1 = s.tile * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, at = (s.first + j * s.matrix) * sizeof(float);
-  const float* w = s.weights + j * s.point;
+  size_t s1 = s.tile * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, at = (s.first + j * s.matrix) * sizeof(float) + t * s1;
+  const float* w = s.weights + j * s.point + v * W;
   const float* const* step = s.step;
   __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(at));
-  for (size_t p = s.steps; p != 0; --p, ++step, w += NV * W) {
+  for (size_t p = s.steps; p != 0; --p, ++step, w += nv * W) {
     const char* a0 = reinterpret_cast<const char*>(*step) + at;
     const char* a7 = T > 7 ? a0 + 7 * s1 : a0;
     __asm__("" : "+r"(a0), "+r"(a7), "+r"(w), "+r"(step));
     V weights[NV];
-    QUERN_UNROLL for (int v = 0; v < NV; ++v) weights[v] = V::load(w + v * W);
-    QUERN_UNROLL for (int t = 0; t < T; ++t) {
-      const int r = t % 7;
-      const char* from = (t < 7 ? a0 : a7) + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
+    QUERN_UNROLL for (int k = 0; k < NV; ++k) weights[k] = V::load(w + k * W);
+    QUERN_UNROLL for (int i = 0; i < T; ++i) {
+      const int r = i % 7;
+      const char* from = (i < 7 ? a0 : a7) + (r == 3 ? s3 : r == 5 ? s5 : r == 6 ? s3 * 2 : s1 * r);
       const V pixel = V::set1(*reinterpret_cast<const float*>(from));
-      QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[t][v] = V::fma(pixel, weights[v], acc[t][v]);
+      QUERN_UNROLL for (int k = 0; k < NV; ++k) acc[i][k] = V::fma(pixel, weights[k], acc[i][k]);
     }
   }
-  QUERN_UNROLL for (int t = 0; t < T; ++t) QUERN_UNROLL for (int v = 0; v < NV; ++v) acc[t][v].store(sums +
-                                                                                                     (t * NV + v) * W);
+  sums += (t * nv + v) * W;
+  QUERN_UNROLL for (int i = 0; i < T; ++i, sums += nv * W) QUERN_UNROLL for (int k = 0; k < NV; ++k) acc[i][k].store(
+      sums + k * W);
 }
 
-// The instance for so many tiles and channels.
-using point_function = void (*)(const winograd_strip_f32&, size_t j, float* sums);
-template <class V, int NV, int T = line_tiles(NV)>
-point_function point_of(size_t tiles, size_t n) {
-  if constexpr (NV > 1)
-    if (n <= (NV - 1) * V::width) return point_of<V, NV - 1>(tiles, n);
-  if constexpr (T > 1)
-    if (tiles < T) return point_of<V, NV, T - 1>(tiles, n);
-  return sum_point<V, T, NV>;
-}
+template <class V>
+using part_function = void (*)(const winograd_strip_f32&, size_t j, size_t t, size_t v, size_t nv, float* sums);
+
+// How a point goes through the registers: parts of so many tiles and vectors, the last ones of what is left of tiles.
+template <class V>
+struct sum_parts {
+  size_t tiles, vectors;
+  part_function<V> run, last;
+
+  template <int T, int NV>
+  static part_function<V> instance(size_t tiles) {
+    if constexpr (T > 1)
+      if (tiles < T) return instance<T - 1, NV>(tiles);
+    return sum_part<V, T, NV>;
+  }
+  template <int NV>
+  static sum_parts of(size_t tiles) {
+    constexpr int held = held_sums<V>, most = NV == 1 && held > 14 ? 14 : held / NV;
+    const size_t count = (tiles + most - 1) / most, each = (tiles + count - 1) / count;
+    return {each, NV, instance<most, NV>(each), instance<most, NV>(tiles - (count - 1) * each)};
+  }
+  // Four vectors of which registers do not hold enough tiles are two and two.
+  static sum_parts of(size_t tiles, size_t vectors) {
+    constexpr int four = held_sums<V> == line_sums ? 4 : 2;
+    return vectors == 1 ? of<1>(tiles) : vectors == 2 ? of<2>(tiles) : vectors == 3 ? of<3>(tiles) : of<four>(tiles);
+  }
+};
 
 // Tiles [begin, end) of whole vectors and m outputs, bounded and stored.
 template <class V, int A, int M, bool STREAM, bool BOUNDED>
@@ -139,9 +161,15 @@ void finish_strip(const winograd_sums_f32& s) {
 
 template <class V, int A, int M>
 void strip(const winograd_strip_f32& s) {
-  const point_function sum = point_of<V, 4>(s.tiles, s.n);
+  constexpr size_t W = V::width;
+  const size_t nv = (s.n + W - 1) / W;
+  const auto parts = sum_parts<V>::of(s.tiles, nv);
   for (size_t j = 0; j < A; ++j) {
-    sum(s, j, s.sums + j * line_sums * V::width);
+    float* const sums = s.sums + j * line_sums * W;
+    for (size_t t = 0; t < s.tiles; t += parts.tiles) {
+      const auto sum = t + parts.tiles < s.tiles ? parts.run : parts.last;
+      for (size_t v = 0; v < nv; v += parts.vectors) sum(s, j, t, v, nv, sums);
+    }
     if (s.before) finish_tiles<V, A, M>(*s.before, s.before->tiles * j / A, s.before->tiles * (j + 1) / A);
   }
 }
