@@ -41,6 +41,7 @@ const choice choices[] = {
     // A first layer, a tiny image, and one whose rows fill the tile as they lie.
     {"nchw mb1ic3ih224oc64oh224kh3ph1", avx512, "conv_planar", nullptr},
     {"nhwc mb1ic3ih224oc64oh224kh3ph1", avx512, "conv_winograd_line", nullptr},
+    {"nhwc mb1ic3ih224oc64oh224kh3ph1", avx2, "conv_winograd_line", nullptr},
     {"nchw mb1ic512ih7oc2048oh7kh1", avx512, "conv_band", nullptr},
     {"nchw mb1ic144ih56oc24oh56kh1", avx512, "conv_im2col", nullptr},
     // A fully connected layer: its weights pass once for the batch.
@@ -76,7 +77,10 @@ const choice choices[] = {
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx512, "conv_dot", nullptr},
     {"conv_transposed nchw mb1ic56ih128oc1kh9sh4ph4", avx512, "conv_planar", nullptr},
     {"nc16hw16 mb1ic64ih128oc4oh128kh3ph1 accuracy=f32", avx512, "conv_dot", nullptr},
-    {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx2, "conv_grouped", "grouped_f32_c4_taps3_avx2"},
+    {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx2, "conv_grouped_winograd", "grouped_winograd_f32_c4_f43_avx2"},
+    {"nhwc g32mb1ic128ih56oc128oh56kh3ph1 accuracy=f32", avx2, "conv_grouped", "grouped_f32_c4_taps3_avx2"},
+    {"nc8hw8 g32mb1ic256ih28oc256oh28kh3ph1", avx2, "conv_grouped_winograd", "grouped_winograd_f32_c8_f43_avx2"},
+    {"nchw g32mb1ic128ih56oc128oh56kh3ph1", avx2, "conv_grouped_planes_winograd", nullptr},
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1", avx512, "conv_grouped_winograd", "grouped_winograd_f32_c4_f43_avx512"},
     {"nhwc g32mb1ic128ih56oc128oh56kh3ph1 accuracy=f32", avx512, "conv_grouped", "grouped_f32_c4_taps3_avx512"},
     {"nhwc g32mb1ic64ih56oc64oh56kh3ph1", avx2, "conv_grouped", "grouped_f32_few_taps3_avx2"},

@@ -378,6 +378,23 @@ TEST(winograd, agrees_with_the_reference_between_guard_pages) {
   }
 }
 
+// Panels of channels, and the blocks in which they are stored.
+TEST(winograd, few_channels_agree_in_blocks_of_any_size) {
+  dice d(5);
+  for (const quern_layout layout : {QUERN_NC4HW4, QUERN_NC8HW8, QUERN_NC16HW16})
+    for (const int64_t k : {5, 12, 19, 33, 40, 65, 72}) {
+      const shape s = {.c = 3, .k = k, .image = {1, 6, 13}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}};
+      quern_problem p = problem_of(s, QUERN_NHWC, layout);
+      p.accuracy = QUERN_ACCURACY_F32_FAST;
+      p = completed(p);
+      const operands in = small_integers(p, edge::back, d);
+      const solution want = expected(p, in);
+      for (const quern_candidate& c : winograd_candidates(p))
+        EXPECT_TRUE(agree_within(p, allowed_error(p, c.error_bound), want, solve(p, in, c.algorithm, c.kernel)))
+            << layout << ", k " << k;
+    }
+}
+
 // ---- Errors -----------------------------------------------------------------------------------------------
 
 constexpr filter_size form_filters[] = {{3, 3}, {1, 3}, {5, 5}, {1, 5},    {6, 6},    {1, 6},    {7, 7},

@@ -65,7 +65,9 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t half = row.nr / 2;
   const double vectors = 0.5 * double(up(g.out[2], half)), mr = row.mr;
   const double kept = double(b.workspace_bytes) > 0.75 * double(m.l1) ? 1.2 : 1;
-  const double call = 0.5 * kept * double(points * taps * g.c) * (mr + 0.3) + 8 * mr + 15;
+  // Vectors of eight load each weight beside the pixels.
+  const double load = row.vector == 16 ? 0.3 : 1;
+  const double call = 0.5 * kept * double(points * taps * g.c) * (mr + load) + 8 * mr + 15;
   const double transform = 6.5 * double(up(g.in[2], half)) * double(g.c);
   b.cycles = pace(row, m) * double(g.n * g.groups * g.out[0] * strips) * (vectors * double(panels) * call + transform);
   b.workers = useful_workers(m, b.cycles, threads);

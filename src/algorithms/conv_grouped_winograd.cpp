@@ -70,7 +70,8 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const double fit = double(m.l2) / 10 / double(points * g.src[4] + lines * g.dst[4]);
   const bool in_pieces = along && fit < double(g.out[2]);
   b.word[fetches] = in_pieces ? fetch_pixels : along || below ? fetch_lines : fetch_nothing;
-  b.word[width_of_pieces] = in_pieces ? std::clamp(int64_t(fit), int64_t{14}, int64_t(row.mr)) : row.mr;
+  b.word[width_of_pieces] =
+      in_pieces ? std::clamp(int64_t(fit), std::min<int64_t>(14, row.mr), int64_t(row.mr)) : row.mr;
   return b;
 }
 

@@ -32,14 +32,14 @@ const winograd_driver::form* form_of(int64_t taps) {
   return nullptr;
 }
 
-// Output channels in panels of whole vectors, as even as may be, of at most nr.
+// Output channels in panels of whole vectors and whole blocks, as even as may be, of at most nr.
 struct panel_sizes {
   int64_t count, vectors, channels, outputs;
-  panel_sizes(const geometry& g, const kernel& row)
-      : count(up(g.k, row.nr)),
-        vectors(std::max<int64_t>(1, up(up(g.k, row.vector), std::max<int64_t>(1, count)))),
-        channels(vectors * row.vector),
-        outputs(g.k) {}
+  panel_sizes(const geometry& g, const kernel& row) : count(up(g.k, row.nr)), outputs(g.k) {
+    const int64_t whole = std::max({int64_t(row.vector), g.dst_block, g.residual_block});
+    channels = std::max<int64_t>(1, up(up(g.k, whole), std::max<int64_t>(1, count))) * whole;
+    vectors = channels / row.vector;
+  }
   int64_t begin(int64_t panel) const { return panel * channels; }
   int64_t size(int64_t panel) const { return std::min(channels, outputs - begin(panel)); }
 };

@@ -120,9 +120,11 @@ void run_grouped_winograd(const grouped_f32& g) {
 
 // Groups of a whole vector: a channel of a pixel comes to all lanes by a load, which takes nothing from the units that
 // multiply.  So points wait in L1 until one after the other meets its row of the filter, whose three weights stay in
-// registers beside PIXELS sums.  Lines that are not wanted save points (winograd_points.h).
-template <class V, class Lanes, int M, int PIXELS>
+// registers beside PIXELS sums.  So do groups of four where registers hold no sums of all points.  Lines that are not
+// wanted save points (winograd_points.h).
+template <class V, class Lanes, int GROUP, int M, int PIXELS>
 [[gnu::noinline]] void grouped_winograd_by_points(const grouped_f32& g) {
+  static_assert(GROUP == 4 || GROUP == V::width);
   constexpr int A = M + 2, TAPS = 3, INPUTS = PIXELS + TAPS - 1;
   constexpr size_t W = V::width;
   alignas(64) float points[A][INPUTS][W], sums[A][PIXELS][W];
@@ -135,68 +137,99 @@ template <class V, class Lanes, int M, int PIXELS>
   }
   const int taken = points_for(A, static_cast<int>(g.lines) + TAPS - 1);
   lines_ahead ahead[2] = {g.ahead[0], g.ahead[1]};
-  ptrdiff_t at = 0;
-  for (int x = 0; x < INPUTS; ++x, at += g.src_pixel) {
-    V d[A], o[A];
-    fetch(ahead, 1);
-    if (!(inside >> x & 1)) {
-      QUERN_UNROLL for (int k = 0; k < A; ++k) V::zero().store(points[k][x]);
-      continue;
+  const ptrdiff_t src_pixel = g.src_pixel;
+  // WHOLE: all lines are on the image and wanted.
+  const auto gather = [&]<bool WHOLE>() __attribute__((always_inline)) {
+    ptrdiff_t at = 0;
+    for (int x = 0; x < INPUTS; ++x, at += src_pixel) {
+      V d[A], o[A];
+      fetch(ahead, 1);
+      if (!(inside >> x & 1)) {
+        QUERN_UNROLL for (int k = 0; k < A; ++k) V::zero().store(points[k][x]);
+        continue;
+      }
+      QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = WHOLE || on_image >> k & 1 ? pixel.load(from[k] + at) : V::zero();
+      if (!WHOLE) extend<A>(d, taken);
+      input_line<A>(d, o);
+      QUERN_UNROLL for (int k = 0; k < A; ++k) o[k].store(points[k][x]);
     }
-    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = on_image >> k & 1 ? pixel.load(from[k] + at) : V::zero();
-    extend<A>(d, taken);
-    input_line<A>(d, o);
-    QUERN_UNROLL for (int k = 0; k < A; ++k) o[k].store(points[k][x]);
-  }
+  };
+  if (on_image == (1u << A) - 1 && taken == A)
+    gather.template operator()<true>();
+  else
+    gather.template operator()<false>();
 
   for (int j = 0; j < A; ++j) {
+    if (!is_kept(A, taken, j)) {
+      QUERN_UNROLL for (int i = 0; i < PIXELS; ++i) V::zero().store(sums[j][i]);
+      continue;
+    }
     V acc[PIXELS];
     QUERN_UNROLL for (int i = 0; i < PIXELS; ++i) acc[i] = V::zero();
     const float* weights = g.weights + static_cast<size_t>(j) * TAPS * W;
-    if (is_kept(A, taken, j)) QUERN_ROLL for (size_t c = 0; c < W; ++c, weights += A * TAPS * W) {
-        const float* const channel = points[j][0] + c;
-        V w[TAPS];
-        QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[s] = V::load(weights + static_cast<size_t>(s) * W), V::hold(w[s]);
-        each_number<0, INPUTS>([&]<int x>() __attribute__((always_inline)) {
-          V v = V::set1(channel[x * W]);
-          V::hold(v);
-          QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (x - s >= 0 && x - s < PIXELS) acc[x - s] =
-              V::fma(v, w[s], acc[x - s]);
-        });
-      }
+    // A channel of all pixels: spread(x) is it in the lanes of its group.
+    const auto meet = [&](const auto& spread) __attribute__((always_inline)) {
+      V w[TAPS];
+      QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[s] = V::load(weights + static_cast<size_t>(s) * W), V::hold(w[s]);
+      each_number<0, INPUTS>([&]<int x>() __attribute__((always_inline)) {
+        V v = spread(x);
+        V::hold(v);
+        QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (x - s >= 0 && x - s < PIXELS) acc[x - s] =
+            V::fma(v, w[s], acc[x - s]);
+      });
+      weights += A * TAPS * W;
+    };
+    if constexpr (GROUP == V::width) {
+      QUERN_ROLL for (size_t c = 0; c < W; ++c)
+          meet([&](int x) __attribute__((always_inline)) { return V::set1(points[j][x][c]); });
+    } else {
+      each_number<0, 4>([&]<int c>() __attribute__((always_inline)) {
+        meet([&](int x) __attribute__((always_inline)) { return Lanes::template lane<c>(V::load(points[j][x])); });
+      });
+    }
     QUERN_UNROLL for (int i = 0; i < PIXELS; ++i) acc[i].store(sums[j][i]);
   }
 
   const epilogue_f32& e = *g.out.epilogue;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  const V bias = e.clamp_only && e.bias ? V::load(e.bias + g.out.channel) : V::set1(-0.0f);
-  const bool apart = g.dst_half != W / 2;
+  const bool at_once = e.clamp_only && g.n == W, apart = g.dst_half != W / 2;
+  const V bias = at_once && e.bias ? V::load(e.bias + g.out.channel) : V::set1(-0.0f);
+  const ptrdiff_t to_line = g.dst_line, to_half = g.dst_half;
+  const size_t lines = g.lines, pixels = g.m, ldc = g.out.ldc;
   float* c = g.out.c;
-  for (size_t i = 0; i < g.m; ++i, c += g.out.ldc) {
-    V s[A], y[M];
-    QUERN_UNROLL for (int j = 0; j < A; ++j) s[j] = V::load(sums[j][i]);
-    output_line<A, M>(s, y);
-    float* to = c;
-    QUERN_UNROLL for (int l = 0; l < M; ++l, to += g.dst_line) {
-      if (!e.clamp_only) {
-        y[l].store(sums[l][i]);
-        continue;
+  const auto finish = [&]<bool WHOLE>() __attribute__((always_inline)) {
+    for (size_t i = 0; i < pixels; ++i, c += ldc) {
+      V s[A], y[M];
+      QUERN_UNROLL for (int j = 0; j < A; ++j) s[j] = V::load(sums[j][i]);
+      output_line<A, M>(s, y);
+      float* to = c;
+      QUERN_UNROLL for (int l = 0; l < M; ++l, to += to_line) {
+        if (!WHOLE && !at_once) {
+          y[l].store(sums[l][i]);
+          continue;
+        }
+        if (!WHOLE && static_cast<size_t>(l) >= lines) break;
+        const V value = V::min(upper, V::max(lower, y[l] + bias));
+        if (!WHOLE && apart)
+          value.store_halves(to, to + to_half);
+        else
+          value.store(to);
       }
-      if (static_cast<size_t>(l) >= g.lines) break;
-      const V value = V::min(upper, V::max(lower, y[l] + bias));
-      if (apart)
-        value.store_halves(to, to + g.dst_half);
-      else
-        value.store(to);
     }
-  }
-  if (!e.clamp_only) finish_lines<V>(g, g.lines, PIXELS, sums[0][0]);
+  };
+  if (at_once && !apart && lines == M)
+    finish.template operator()<true>();
+  else
+    finish.template operator()<false>();
+  if (!at_once) finish_lines<V>(g, g.lines, PIXELS, sums[0][0]);
 }
 
-// Few pixels take half a strip.
-template <class V, class Lanes, int M, int MR>
+// By the shortest of the strips that holds all pixels.
+template <class V, class Lanes, int GROUP, int M, int SHORT, int... LONGER>
 void run_grouped_winograd_by_points(const grouped_f32& g) {
-  g.m <= MR / 2 ? grouped_winograd_by_points<V, Lanes, M, MR / 2>(g) : grouped_winograd_by_points<V, Lanes, M, MR>(g);
+  if constexpr (sizeof...(LONGER) > 0)
+    if (g.m > SHORT) return run_grouped_winograd_by_points<V, Lanes, GROUP, M, LONGER...>(g);
+  grouped_winograd_by_points<V, Lanes, GROUP, M, SHORT>(g);
 }
 
 }  // namespace

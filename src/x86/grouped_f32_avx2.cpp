@@ -6,27 +6,11 @@
 // lines of 3 pixels leave registers for 3 weights and a channel.  A group of 8 is a vector, and a channel of it costs
 // less to broadcast than to copy from lane to lane.  Groups of 4, taps one by one: 2 lines of 5 pixels.  Any few: 3
 // lines of 3 pixels, as each line's pixel and the table of lanes want registers too.
-#include <immintrin.h>
-
+#include "group_lanes_avx2.h"
 #include "grouped_f32.h"
-#include "vec_avx2.h"
 
 namespace quern {
 namespace {
-
-// A pixel of 8 channels: 2 groups of 4.
-struct lanes {
-  ptrdiff_t half;
-
-  explicit lanes(const grouped_f32& g) : half(g.n > 4 ? g.src_run : 0) {}
-  [[gnu::always_inline]] vec load(const float* p) const {
-    return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + half), 1)};
-  }
-  template <int J>
-  [[gnu::always_inline]] static vec lane(vec v) {
-    return {_mm256_permute_ps(v.v, J * 0x55)};
-  }
-};
 
 template <int GROUP>
 using groups_of = groups_in_lanes<vec, lanes, GROUP>;

@@ -45,4 +45,4 @@ QUERN_KERNELS(grouped_winograd_f32_avx512,
                .group = 16,
                .lines = 4,
                .tile = 4,
-               .grouped = run_grouped_winograd_by_points<vec, lanes, 4, 14>})
+               .grouped = run_grouped_winograd_by_points<vec, lanes, 16, 4, 7, 14>})
