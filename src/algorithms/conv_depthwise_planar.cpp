@@ -67,7 +67,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     loads = (fast_and_wide(row, on) ? 1.7 : 1) * width;  // a tile of one line shares its weights
   } else if (row.taps) {
     const double kept = std::clamp((row.vector == 16 ? 28 : 12) - mr, 0.0, taps);
-    loads = lines * (row.step == 1 ? width : 3 + 0.65 * width) + (taps - kept) / 2;
+    // Of vectors of eight with a step of two each tap has loads and a shuffle of its own (Zen 3).
+    const double line = row.step == 1 ? width : row.vector == 8 ? 1 + 1.8 * width : 3 + 0.65 * width;
+    loads = lines * line + (taps - kept) / 2;
   } else if (g.stride[2] == 1 && g.filter[2] <= 3) {
     loads = taps * (1 + 1 / mr);  // one for each product, and the weights
   } else {

@@ -216,6 +216,32 @@ struct planar_line<V, K, 2, block_of::one> {
   [[gnu::always_inline]] V get(int s) const { return s < 2 ? first[s] : V::pick(first[s % 2], third, index[s]); }
 };
 
+// Where a lane by its number is dear: two vectors for every two taps, of which every second lane is taken in an order
+// that outputs alone are brought out of.
+template <class V, int K>
+requires(requires(V v) { V::in_order(v); }) struct planar_line<V, K, 2, block_of::one> {
+  static constexpr int W = V::width, masks = K + 1, registers = K + 1;
+  const planar_column<V, masks>& column;
+  bool whole;
+  V tap[K];
+
+  [[gnu::always_inline]] planar_line(const depthwise_planar_f32&, const planar_column<V, masks>& c)
+      : column(c), whole(c.begin <= 0 && c.end >= K - 1 + 2 * W) {}
+  static void set(planar_column<V, masks>& c, const depthwise_planar_f32& d) {
+    for (int i = 0; i < masks; ++i) c.mask[i] = c.existing(d, i / 2 * 2, i % 2 * W);
+  }
+  [[gnu::always_inline]] void load(const float* p) {
+    V part[masks];
+    if (__builtin_expect(whole, 1))
+      QUERN_UNROLL for (int i = 0; i < masks; ++i) part[i] = V::load(p + i / 2 * 2 + i % 2 * W);
+    else
+      QUERN_UNROLL for (int i = 0; i < masks; ++i) part[i] = V::load_mask(p + i / 2 * 2 + i % 2 * W, column.mask[i]);
+    QUERN_UNROLL for (int s = 0; s < K; ++s) tap[s] =
+        s % 2 ? V::odds(part[s - 1], part[s]) : V::evens(part[s], part[s + 1]);
+  }
+  [[gnu::always_inline]] V get(int s) const { return tap[s]; }
+};
+
 // The numbers of pixels 0 2 4 ... or 1 3 5 ... of two vectors, for blocks of 1, 4 and 8 channels.
 template <class V>
 [[gnu::always_inline]] inline typename V::index every_second(size_t block, int odd) {
@@ -313,6 +339,8 @@ struct planar_made {
         }
       }
     }
+    if constexpr (STEP == 2 && B == block_of::one && requires { V::in_order(bias); })
+      QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[i] = V::in_order(acc[i]);
     store_lines<F>(d, p, c, bias, acc, y);
   }
 };

@@ -4,7 +4,7 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
-// ^ andnot round_even pow2 transpose8.
+// ^ andnot round_even pow2 transpose8, and evens odds in_order.
 #pragma once
 
 #include <immintrin.h>
@@ -113,6 +113,13 @@ struct vec {
     // Bit 3 of a number, moved to the sign, says which of the two.
     return {_mm256_blendv_ps(_mm256_permutevar8x32_ps(a.v, i.v), _mm256_permutevar8x32_ps(b.v, i.v),
                              _mm256_castsi256_ps(_mm256_slli_epi32(i.v, 28)))};
+  }
+
+  // Lanes 0 2 4 ... or 1 3 5 ... of two vectors, in an order of their own; in_order ends it.
+  [[gnu::always_inline]] static vec evens(vec a, vec b) { return {_mm256_shuffle_ps(a.v, b.v, 0x88)}; }
+  [[gnu::always_inline]] static vec odds(vec a, vec b) { return {_mm256_shuffle_ps(a.v, b.v, 0xdd)}; }
+  [[gnu::always_inline]] static vec in_order(vec a) {
+    return {_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a.v), 0xd8))};
   }
 
   // Lanes from `begin` to before `end`, any of them may lie outside; loads of the others are zero.
