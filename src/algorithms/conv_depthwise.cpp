@@ -102,9 +102,10 @@ double compute_cycles(const geometry& g, const turned& t, const kernel& row, con
   const double m = row.mr, loads = row.taps ? ((m - 1) * row.step + 2 * taps) / m : taps + taps / m;
   const phase ph = phase_of(g, 0);
   const double inside = share_inside(ph.h) * share_inside(ph.w);
-  // Around a line, or three of them at once.
-  const bool three = row.vector == 16 && row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
-  const double around = !in_halves(on) ? 2.5 : three ? 0.8 : 2.1;
+  // Around a line, or two or three of them at once.
+  const bool square = row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
+  const bool three = square && row.vector == 16, two = square && row.vector == 8;
+  const double around = in_halves(on) ? (three ? 0.8 : 2.1) : two ? 1.7 : 2.5;
   // Several outputs of a channel whose pixels are spread by the kernel: for taps side by side a pixel serves several.
   const double spread = g.k == 1 || t.src ? 0 : ph.w.in_step == 1 ? 1.5 : 3.5;
   return pixels * vectors * (inside * rows * (std::max(taps, loads) / 2 + spread) + around);

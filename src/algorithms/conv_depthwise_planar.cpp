@@ -76,7 +76,9 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     const bool one = g.transposed || g.stride[2] == 1;
     loads = lines * width * (one ? 2 : g.stride[2] == 2 ? 10 : 4.0 * row.vector) + taps / 2;
   }
-  const double store = g.dst[4] == g.src_block && !g.transposed ? 1.5 : 12.0 * row.vector / double(g.src_block);
+  // Masks of vectors of eight come from memory, too.
+  const double once = row.vector == 8 ? 3 : 1.5;
+  const double store = g.dst[4] == g.src_block && !g.transposed ? once : 12.0 * row.vector / double(g.src_block);
   // A core that multiplies two whole vectors a cycle has no room left for loads of two lines of L1.
   const double held_up = fast_and_wide(row, on) ? 0.35 * std::min(taps / 2, loads) : 0;
   return planes *
