@@ -347,8 +347,8 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
   const ptrdiff_t taps = static_cast<ptrdiff_t>(d.x.taps);
   // A step of two takes lines, where they are many, in columns of one strip: L1 keeps what is under the filter (a
   // twelfth to a seventh, channels last, Zen 4).  Strips of a step of one read too little in a row for that (a sixth
-  // slower).
-  const size_t most = step > 1 && d.y.count > d.y.taps ? 1 : m;
+  // slower), and pixels of blocks of eight follow each other (1.1 to 1.3 times as fast by the line, Zen 3).
+  const size_t most = step > 1 && d.y.count > d.y.taps && d.x.src != 8 ? 1 : m;
   for (size_t x = 0; x < m;) {
     const size_t rest = m - x;
     size_t i = 0, strips = 1;
