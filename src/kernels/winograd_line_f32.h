@@ -25,9 +25,9 @@ void transform_line(const winograd_transform_f32& call) {
   }
 }
 
-// Sums that registers hold beside weights and a pixel: AVX2 has sixteen.
+// Sums that registers hold beside weights and a pixel.
 template <class V>
-constexpr int held_sums = V::width == 8 ? 12 : line_sums;
+constexpr int held_sums = V::registers < 32 ? line_sums / 2 : line_sums;
 
 // Of point j, T tiles from t on and NV vectors from v on, of nv.
 template <class V, int T, int NV>
