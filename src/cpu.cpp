@@ -179,9 +179,9 @@ struct known_cpu {
   double flops, l1_rate, l2_rate, l3_rate, memory_rate, fork_ns;
 };
 
-// The first row that fits is taken.  Zen 4 and Emerald Rapids as `quern info` measured them, one core busy; Sapphire
-// Rapids' arithmetic and L3 likewise; the rest are estimates.  Rows without a model are at the low end of what is in
-// use.
+// The first row that fits is taken.  Zen 3, Zen 4 and Emerald Rapids as `quern info` measured them, one core busy;
+// Sapphire Rapids' arithmetic and L3 likewise; the rest are estimates.  Rows without a model are at the low end of what
+// is in use.
 constexpr known_cpu known_cpus[] = {
     {amd | 0xa10f10, QUERN_ISA_AVX512, 116, 170, 110, 84, 17, 4000},    // Zen 4 (EPYC 9004)
     {amd | 0xb00f20, QUERN_ISA_AVX512, 240, 400, 150, 80, 30, 4000},    // Zen 5 (EPYC 9005)
