@@ -96,7 +96,9 @@ struct contender {
   quern_layout layout() const { return plan.problem.src.layout; }
   place src_place(quern_layout l) const { return {layer.ic, int64_t{layer.ih} * layer.iw, block(l, layer.ic)}; }
   place dst_place(quern_layout l) const { return {layer.oc, int64_t{layer.oh} * layer.ow, block(l, layer.oc)}; }
-  static int64_t block(quern_layout l, int64_t c) { return l == QUERN_NHWC ? c : l == QUERN_NC16HW16 ? 16 : 1; }
+  static int64_t block(quern_layout l, int64_t c) {
+    return l == QUERN_NHWC ? c : l == QUERN_NC16HW16 ? 16 : l == QUERN_NC8HW8 ? 8 : 1;
+  }
 };
 
 bool choose(contender& c, const contender_cfg& cfg, quern_layout layout) {
@@ -166,9 +168,10 @@ bool prepare(contender& c, const contender_cfg& cfg) {
     quern_host_attach(host, &c.exec);
   }
   c.impl = std::string(c.plan.algorithm) + ":" + c.plan.kernel +
-           (c.layout() == QUERN_NHWC   ? " nhwc"
-            : c.layout() == QUERN_NCHW ? " nchw"
-                                       : " nc16hw16");
+           (c.layout() == QUERN_NHWC     ? " nhwc"
+            : c.layout() == QUERN_NCHW   ? " nchw"
+            : c.layout() == QUERN_NC8HW8 ? " nc8hw8"
+                                         : " nc16hw16");
   return true;
 }
 
@@ -182,8 +185,9 @@ CONTENDER_API void* contender_create(const contender_layer* layer, const contend
     std::unique_ptr<contender> c(new contender{*layer});
     const bool nchw = cfg->layout != CL_NHWC && choose(*c, *cfg, QUERN_NCHW);
     const bool nhwc = cfg->layout != CL_NCHW && choose(*c, *cfg, QUERN_NHWC);
-    const bool blocked = cfg->layout == CL_NATIVE && choose(*c, *cfg, QUERN_NC16HW16);
-    return (nchw || nhwc || blocked) && prepare(*c, *cfg) ? c.release() : nullptr;
+    const bool by_eight = cfg->layout == CL_NATIVE && choose(*c, *cfg, QUERN_NC8HW8);
+    const bool by_sixteen = cfg->layout == CL_NATIVE && choose(*c, *cfg, QUERN_NC16HW16);
+    return (nchw || nhwc || by_eight || by_sixteen) && prepare(*c, *cfg) ? c.release() : nullptr;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "quern: no memory\n");
     return nullptr;
