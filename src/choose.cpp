@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <new>
-#include <utility>
 
 #include "candidate.h"
 #include "problem.h"
@@ -203,24 +202,11 @@ struct refusal_tally {
     if (i == count) field[i] = why.field, times[i] = 0, ++count;
     ++times[i];
   }
-  // The most frequent first; ends in "..." where there is no room for all.
-  void print(char* out, size_t size) {
-    constexpr size_t dots = sizeof ", ..." - 1;
+  void print(char* out, size_t size) const {
     size_t length = 0;
-    for (int i = 0; i < count; ++i) {
-      int most = i;
-      for (int j = i + 1; j < count; ++j)
-        if (times[j] > times[most]) most = j;
-      std::swap(field[i], field[most]), std::swap(times[i], times[most]);
-      const size_t room = size - length - (i + 1 < count ? dots : 0);
-      const size_t wanted =
-          static_cast<size_t>(snprintf(out + length, room, "%s%s %d", i ? ", " : "", field[i], times[i]));
-      if (wanted >= room) {
-        snprintf(out + length, size - length, ", ...");
-        return;
-      }
-      length += wanted;
-    }
+    for (int i = 0; i < count && length < size; ++i)
+      length +=
+          static_cast<size_t>(snprintf(out + length, size - length, "%s%s %d", i ? ", " : "", field[i], times[i]));
   }
 };
 
@@ -309,7 +295,7 @@ quern_status none_usable(const full_problem& p, const resolved_wish& w, quern_er
     return fail(error, QUERN_UNSUPPORTED, "wish.algorithm", 0, 0,
                 "only the reference computes %s of %s here, and it runs when it is asked for: wish.algorithm = \"%s\"",
                 name_of(op_words, p.op), name_of(type_words, p.src.type), to_ask_for->name);
-  char why[200], all[160] = "";
+  char why[200], all[sizeof error->text] = "";
   explain(candidate_of(p, work(p), nearest, w), why, sizeof why);
   tally.print(all, sizeof all);
   return fail(error, QUERN_UNSUPPORTED, nearest.why.field ? nearest.why.field : "", nearest.why.value,

@@ -2,10 +2,8 @@
 //
 // The choice, on CPUs that are given as values: who is chosen, and who is when the wish says otherwise.
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
-#include <string>
 
 #include "candidates.h"
 #include "fuzz.h"
@@ -451,19 +449,8 @@ TEST(Choose, RefusalCountsAllReasons) {
   int refused = 0;
   for (const quern_candidate& c : candidates(p, wish)) ++reasons[c.field], ++refused;
   EXPECT_NE(strstr(error.text, ("none of " + std::to_string(refused)).c_str()), nullptr) << error.text;
-  // The rarest may find no room.
-  const std::string text = error.text;
-  const bool cut = text.ends_with(", ...");
-  EXPECT_LT(text.size(), sizeof error.text - 1);
-  int least = std::numeric_limits<int>::max(), left_out = 0;
-  for (const auto& [field, times] : reasons) {
-    if (text.find(field + " " + std::to_string(times)) != text.npos)
-      least = std::min(least, times);
-    else
-      left_out = std::max(left_out, times);
-  }
-  EXPECT_EQ(left_out > 0, cut) << text;
-  EXPECT_LE(left_out, least) << text;
+  for (const auto& [field, times] : reasons)
+    EXPECT_NE(strstr(error.text, (field + " " + std::to_string(times)).c_str()), nullptr) << error.text;
 }
 
 TEST(Choose, FrontOfTimeAndMemory) {

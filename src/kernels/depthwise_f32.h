@@ -214,9 +214,10 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   constexpr int pixels = part || FETCHES || MR % 7 ? 0 : together<V, TAPS, STEP>;
   if constexpr (pixels != 0) {
     if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead && !k.stream) {
-      if (V::width == 16 && d.y.count != 2 && d.y.count != 4) {
+      if constexpr (V::width == 16) {
+        // By three, but for four that two pairs take.
         y = d.y.count % 3 == 1 && d.y.count > 1 ? d.y.count - 4 : d.y.count / 3 * 3;
-        run_lines<V, V::width == 16 ? 3 : 2, pixels, TAPS, MISS>(d, k, 0, y, x, MR * strips);
+        run_lines<V, 3, pixels, TAPS, MISS>(d, k, 0, y, x, MR * strips);
       }
       const size_t pairs = y + (d.y.count - y) / 2 * 2;
       run_lines<V, 2, pixels, TAPS, MISS>(d, k, y, pairs, x, MR * strips);

@@ -240,6 +240,7 @@ requires(requires(V v) { V::in_order(v); }) struct planar_line<V, K, 2, block_of
         s % 2 ? V::odds(part[s - 1], part[s]) : V::evens(part[s], part[s + 1]);
   }
   [[gnu::always_inline]] V get(int s) const { return tap[s]; }
+  [[gnu::always_inline]] static V in_order(V sum) { return V::in_order(sum); }
 };
 
 // The numbers of pixels 0 2 4 ... or 1 3 5 ... of two vectors, for blocks of 1, 4 and 8 channels.
@@ -339,8 +340,8 @@ struct planar_made {
         }
       }
     }
-    if constexpr (STEP == 2 && B == block_of::one && requires { V::in_order(bias); })
-      QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[i] = V::in_order(acc[i]);
+    if constexpr (requires { line<V, B>::in_order(bias); })
+      QUERN_UNROLL for (int i = 0; i < MR; ++i) acc[i] = line<V, B>::in_order(acc[i]);
     store_lines<F>(d, p, c, bias, acc, y);
   }
 };

@@ -76,7 +76,7 @@ struct sum_parts {
   }
   template <int NV>
   static sum_parts of(size_t tiles) {
-    constexpr int held = held_sums<V>, most = NV == 1 && held > 14 ? 14 : held / NV;
+    constexpr int fit = held_sums<V> / NV, most = fit < 14 ? fit : 14;
     const size_t count = (tiles + most - 1) / most, each = (tiles + count - 1) / count;
     return {each, NV, instance<most, NV>(each), instance<most, NV>(tiles - (count - 1) * each)};
   }
