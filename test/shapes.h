@@ -60,7 +60,7 @@ inline std::string layout_name(const testing::TestParamInfo<quern_layout>& info)
 
 // t - 1, t, t + 1 and 2 t + 1 for every tile of the rows, and the sizes where vectors begin and end.
 inline std::vector<int64_t> edge_sizes() {
-  std::vector<int64_t> list = {1, 3, 7, 8, 9, 17, 33};
+  std::vector<int64_t> list = {0, 1, 3, 7, 8, 9, 17, 33};
   for (size_t i = 0; i < kernel_count(); ++i)
     if (!kernel_at(i).image)  // a GPU's tiles are too large to walk around here
       for (int64_t t : {kernel_at(i).mr, kernel_at(i).nr})

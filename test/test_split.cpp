@@ -241,7 +241,7 @@ solution solve_split(const quern_problem& problem, const operands& in, const alg
   if (!(c.ns >= 0 && c.ns < 1e18 && c.flops >= 0)) s.failure = "the prediction is no number";
   guarded<char> packed(blocks.packed_bytes, how.side, QUERN_ALIGN);
   memset(packed.data(), 0xff, packed.size());
-  a.pack(j, 0, channels_of(p), in.weights.data(), packed.data());
+  if (channels_of(p)) a.pack(j, 0, channels_of(p), in.weights.data(), packed.data());
   packed.protect();
   guarded<char> workspace(blocks.workspace_bytes * blocks.workers, how.side, QUERN_ALIGN);
   memset(workspace.data(), 0xff, workspace.size());

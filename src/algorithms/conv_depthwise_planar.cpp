@@ -90,10 +90,10 @@ int64_t lanes_of(int64_t block, const kernel& row) { return block == 1 ? 1 : row
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
-  const int64_t blocks = std::max<int64_t>(1, up(g.groups * g.k, g.src_block));
+  const int64_t full = up(g.groups * g.k, g.src_block), blocks = std::max<int64_t>(1, full);
   blocking b = {};
   b.order = uint32_t(g.src_block);
-  b.packed_bytes = uint64_t(g.taps() * blocks * lanes_of(g.src_block, row)) * sizeof(float);
+  b.packed_bytes = uint64_t(g.taps() * full * lanes_of(g.src_block, row)) * sizeof(float);
   b.cycles = compute_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;

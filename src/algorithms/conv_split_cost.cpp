@@ -83,7 +83,8 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   if (most * h.pixel < (h.taps - 1) * h.tap)
     most = std::clamp<int64_t>(int64_t((0.9 * double(m.l2) - one) / std::max(1.0, two - one)) + 1, most, rows);
   b.word[bands] = b.word[line] ? 1 : up(rows, most);
-  b.word[block_panels] = std::max<int64_t>(1, steps.count()), b.word[blocks] = 1;
+  const int64_t panels = std::max<int64_t>(1, steps.count());
+  b.word[block_panels] = panels, b.word[blocks] = 1;
   const auto as_flat = [&] {
     const int64_t lines = up(rows, b.word[bands]);
     b.word[flat] = may_be_flat(h, w) && cycles_of(band_tiles(true, lines, piece, w.places(piece))) <
@@ -102,10 +103,9 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
     const int64_t least = std::max<int64_t>(1, up(4 * tile, piece));  // rows of a band
     b.word[bands] = std::max(b.word[bands], std::min(up(rows, least), up(wanted, fixed * b.word[columns])));
     shares = fixed * b.word[bands] * b.word[columns];
-    if (shares < wanted) b.word[block_panels] = up(steps.count(), std::min(steps.count(), up(wanted, shares)));
+    if (shares < wanted) b.word[block_panels] = up(panels, std::min(panels, up(wanted, shares)));
     as_flat();
-    b.word[block_panels] = std::max<int64_t>(1, b.word[block_panels]);
-    b.word[blocks] = std::max<int64_t>(1, up(steps.count(), b.word[block_panels]));
+    b.word[blocks] = up(panels, b.word[block_panels]);
     b.cycles = compute_cycles(g, m, b, parts, !in.src, !in.dst);
   }
 

@@ -56,7 +56,7 @@ layout_walk walk_of(const quern_problem& p) {
     w.from.block = w.to.block = w.from.pixel = w.to.pixel = 1;
   };
   const auto dense = [](const quern_tensor& t) { return t.stride[1] == block_of(t.layout); };
-  const int64_t block = int64_t(w.from.block), piece = std::min(block, w.channels);
+  const int64_t block = int64_t(w.from.block), piece = std::clamp<int64_t>(w.channels, 1, block);
   const bool alike = block > 1 && w.to.block == w.from.block && w.channels % piece == 0;
   if (w.pixels == 1 && dense(p.src) && dense(p.dst))
     rows_of(w.channels, 1);
