@@ -198,6 +198,57 @@ struct planes_tile {
   quern::grouped_planes_f32 call = {};
 };
 
+// 36 channels of some lines, all of them on the image.
+struct few_planes_tile {
+  few_planes_tile(const quern::kernel& row, size_t filter)
+      : line(row.nr + filter - 1),
+        plane((row.lines + filter - 1) * line),
+        src(floats(channels * plane)),
+        weights(floats(channels * filter * filter * row.mr)),
+        dst(floats(static_cast<size_t>(row.mr) * row.lines * row.nr)),
+        sums(floats(static_cast<size_t>(row.mr) * row.lines * row.nr)) {
+    for (size_t i = 0; i < channels * plane; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
+    for (size_t i = 0; i < channels * filter * filter * row.mr; ++i)
+      weights.get()[i] = static_cast<float>(i * 5 % 11) - 5;
+    call.m = row.mr, call.n = row.nr, call.lines = row.lines, call.channels = channels;
+    call.taps_x = call.taps_y = filter;
+    call.src = src.get(), call.src_plane = static_cast<ptrdiff_t>(plane), call.src_line = static_cast<ptrdiff_t>(line);
+    call.apart = 1;
+    call.bottom = static_cast<ptrdiff_t>(row.lines + filter - 1), call.right = static_cast<ptrdiff_t>(line);
+    call.weights = weights.get();
+    call.sums = sums.get(), call.sums_line = row.nr, call.begins = true;
+    call.out.c = dst.get(), call.out.ldc = call.lines * row.nr, call.dst_line = row.nr;
+    call.out.channels_are_rows = true, call.out.epilogue = &nothing;
+  }
+  bool right() const {
+    for (size_t o = 0; o < call.m; ++o)
+      for (size_t y = 0; y < call.lines; ++y)
+        for (size_t i = 0; i < call.n; ++i) {
+          float sum = 0;
+          for (size_t p = 0; p < channels; ++p)
+            for (size_t r = 0; r < call.taps_y; ++r)
+              for (size_t s = 0; s < call.taps_x; ++s)
+                sum += call.src[p * plane + (y + r) * line + s + i] *
+                       call.weights[((p * call.taps_x + s) * call.taps_y + r) * call.m + o];
+          if (sum != call.out.c[o * call.out.ldc + y * call.dst_line + i]) return false;
+        }
+    return true;
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(call.m * call.lines * call.n * channels * call.taps_x * call.taps_y);
+  }
+
+  static constexpr size_t channels = 36;
+  size_t line, plane;
+  aligned src, weights, dst, sums;
+  quern::epilogue_f32 nothing = {.alpha = 1,
+                                 .beta = 1,
+                                 .clamp_only = true,
+                                 .lower = -std::numeric_limits<float>::infinity(),
+                                 .upper = std::numeric_limits<float>::infinity()};
+  quern::few_planes_f32 call = {};
+};
+
 // Of this thread: other programs on the machine do not count.
 double cpu_seconds() {
   timespec t = {};
@@ -236,6 +287,9 @@ void run(benchmark::State& state, const quern::kernel& row, uint64_t isa) {
   } else if (row.kind == quern::kind::grouped_planes_f32) {
     const planes_tile t(row);
     measure(state, row, t, outputs * planes_tile::channels, [&] { row.planes(t.call); });
+  } else if (row.kind == quern::kind::few_planes_f32) {
+    const few_planes_tile t(row, size);
+    measure(state, row, t, t.flops(), [&] { row.few_planes(t.call); });
   } else {
     const depthwise_tile t(row, size);
     measure(state, row, t, outputs * static_cast<double>(size * size), [&] { row.depthwise(t.call); });
@@ -251,7 +305,8 @@ int main(int argc, char** argv) {
   for (size_t i = 0; i < quern::kernel_count(); ++i) {
     const quern::kernel& row = quern::kernel_at(i);
     const bool gemm = row.kind == quern::kind::gemm_f32;
-    if (row.tile || (!row.gemm && !row.grouped && !row.planes && !row.depthwise)) continue;  // Winograd: by problems
+    if (row.tile || (!row.gemm && !row.grouped && !row.planes && !row.few_planes && !row.depthwise))
+      continue;  // Winograd: by problems
     auto* const entry = benchmark::RegisterBenchmark(
         row.name, [&row, isa = cpu.isa](benchmark::State& state) { run(state, row, isa); });
     entry->ArgName(gemm ? "k" : "filter");

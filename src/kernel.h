@@ -237,6 +237,32 @@ struct grouped_planes_f32 {
   lines_ahead ahead[2];  // hints, as depthwise_f32 has them
 };
 
+// ---- few_planes_f32 ---------------------------------------------------------------------------
+//
+//   C[o][y][i] = epilogue(C_in[o][y][i] + sum over channels p, rows r < taps_y, taps s < taps_x of
+//                           src[p * src_plane + (y + r) * src_line + s * apart + i] *
+//                           weights[((p * taps_x + s) * taps_y + r) * mr + o])
+//
+// for m <= mr output channels, `lines` lines, which are row.lines or one, and n <= nr pixels; taps_x is at most
+// most_taps_x.  Lines y + r outside of [top, bottom), and s * apart + i outside of [left, right), are padding: not
+// read; lines are not multiplied, pixels are as zeros.  C_in are sums[(y * mr + o) * sums_line + i], or zero where the
+// call begins.  What it adds up goes there, for all mr channels and whole vectors of pixels; with no epilogue that is
+// all.
+struct few_planes_f32 {
+  static constexpr size_t most_taps_x = 16;
+  size_t m, n, lines, channels, taps_x, taps_y;
+  const float* src;
+  ptrdiff_t src_plane, src_line, apart;
+  ptrdiff_t top, bottom, left, right;
+  const float* weights;
+  float* sums;
+  size_t sums_line;
+  bool begins;
+  output_f32 out;  // its rows are channels
+  size_t dst_line, residual_line;
+  bool fetches;  // a hint: what the next tiles read of the last input lines, one for each line, is asked for
+};
+
 // ---- reorder_f32 ------------------------------------------------------------------------------
 //
 //   dst[to(c, x)] = src[from(c, x)]      side(c, x) = c / block * channel + c % block + x * pixel
@@ -487,6 +513,7 @@ enum class kind : uint8_t {
   reorder_f32,
   grouped_f32,
   grouped_planes_f32,
+  few_planes_f32,
   grouped_winograd_f32,
   grouped_planes_winograd_f32,
   split_f32,
@@ -543,6 +570,7 @@ struct kernel {
   void (*depthwise_planar)(const depthwise_planar_f32&) = nullptr;
   void (*grouped)(const grouped_f32&) = nullptr;
   void (*planes)(const grouped_planes_f32&) = nullptr;
+  void (*few_planes)(const few_planes_f32&) = nullptr;
   void (*reorder)(const reorder_f32&) = nullptr;
   void (*winograd_input[2])(const winograd_input_f32&) = {};  // along x; along y and x
   void (*winograd_output[2])(const winograd_output_f32&) = {};

@@ -71,6 +71,7 @@ const char* kind_name(kind k) {
     case kind::winograd_f32: return "winograd_f32";
     case kind::winograd_line_f32: return "winograd_line_f32";
     case kind::grouped_planes_f32: return "grouped_planes_f32";
+    case kind::few_planes_f32: return "few_planes_f32";
     case kind::grouped_winograd_f32: return "grouped_winograd_f32";
     case kind::grouped_planes_winograd_f32: return "grouped_planes_winograd_f32";
     case kind::split_f32: return "split_f32";

@@ -21,7 +21,7 @@ const quern_candidate* of(const std::vector<quern_candidate>& all, const char* a
 // Padding is memory to these: a little image that is spread over much of it is not theirs.
 TEST(band, refuses_bands_that_no_memory_holds) {
   quern_problem p = problem_of({.c = 3,
-                                .k = 4,
+                                .k = 20,
                                 .image = {1, 3, 3},
                                 .filter = {1, 1, 2},
                                 .dilation = {1, 1, int64_t{1} << 30},

@@ -70,7 +70,10 @@ const choice choices[] = {
      "depthwise_planar_f32_7x16_taps5s2_avx512"},
     {"nchw g3mb1ic3ih33oc3oh33kh31ph15", avx512, "conv_depthwise_planar", "depthwise_planar_f32_7x16_avx512"},
     // Few outputs: pixels across the tile, or channels.
-    {"nchw mb1ic64ih128oc3oh128kh9ph4", avx512, "conv_planar", nullptr},
+    {"nchw mb1ic64ih128oc3oh128kh9ph4", avx512, "conv_few_planes", "few_planes_f32_3x3x48_avx512"},
+    {"nchw mb1ic64ih256oc3oh256kh3ph1", avx2, "conv_few_planes", "few_planes_f32_3x2x16_taps3_avx2"},
+    {"nchw mb1ic64ih256oc3oh256kh3ph1", avx512, "conv_few_planes", "few_planes_f32_3x3x48_taps3_avx512"},
+    {"nchw mb1ic320ih64oc4oh64kh3ph1", avx512, "conv_few_planes", "few_planes_f32_4x2x48_taps3_avx512"},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx2, "conv_dot", nullptr},
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", avx512, "conv_dot", nullptr},
     {"conv_transposed nchw mb1ic56ih128oc1kh9sh4ph4", avx512, "conv_planar", nullptr},
@@ -106,6 +109,7 @@ const choice choices[] = {
     {"conv_transposed nhwc mb1ic256ih64oc3oh128kh4sh2ph1", neon, "conv_dot", nullptr},
     {"nhwc g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise", nullptr},
     {"nchw g32mb1ic32ih112oc32oh112kh3ph1", neon, "conv_depthwise_planar", nullptr},
+    {"nchw mb1ic64ih256oc3oh256kh3ph1", neon, "conv_few_planes", nullptr},
     {"gemm 512x512:512x512", neon, "gemm", nullptr},
 };
 
@@ -451,6 +455,23 @@ TEST(Choose, RefusalCountsAllReasons) {
   EXPECT_NE(strstr(error.text, ("none of " + std::to_string(refused)).c_str()), nullptr) << error.text;
   for (const auto& [field, times] : reasons)
     EXPECT_NE(strstr(error.text, (field + " " + std::to_string(times)).c_str()), nullptr) << error.text;
+}
+
+TEST(Choose, NothingToDoIsPlannedForManyThreads) {
+  const quern_cpu cpu = cpu_of(all_isas);
+  for (const char* size : {"mb0ic1024ih4oc64oh4kh1", "mb1ic1024ih4oc0oh4kh1", "mb1ic0ih64oc64oh64kh3ph1",
+                           "mb1ic1024ih4oc0oh4kh3ph1", "mb1ic64ih512oc0oh512kh3ph1"})
+    for (const char* layout : {"nchw", "nhwc", "nc8hw8", "nc16hw16"})
+      for (const uint32_t threads : {1u, 8u, 64u}) {
+        quern_problem p;
+        quern_error error = {};
+        ASSERT_EQ(quern_problem_parse((std::string(layout) + " " + size).c_str(), &p, &error), QUERN_OK) << error.text;
+        quern_wish wish = wish_of(threads);
+        wish.cpu = &cpu;
+        EXPECT_LE(plan_of(p, wish).threads, threads) << layout << " " << size;
+        for (const quern_candidate& c : candidates(p, wish))
+          EXPECT_TRUE(std::isfinite(c.predicted_ns)) << layout << " " << size << ": " << c.algorithm << " " << c.kernel;
+      }
 }
 
 TEST(Choose, FrontOfTimeAndMemory) {

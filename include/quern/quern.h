@@ -278,8 +278,8 @@ enum {
  * but -infinity, becomes NaN, and -infinity beside finite numbers 0.
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
- * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_depthwise_planar, conv_split2 and 3,
- * conv_implicit, conv_tensor, conv_tma, conv_tma_f16x3, conv_first_layer, conv_first_box, conv_few_channels,
+ * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_few_planes, conv_depthwise_planar, conv_split2 and
+ * 3, conv_implicit, conv_tensor, conv_tma, conv_tma_f16x3, conv_first_layer, conv_first_box, conv_few_channels,
  * conv_walk, conv_depthwise_box, conv_depthwise_image, conv_group, conv_group_box and conv_toeplitz multiply its zeros, so
  * there an infinite or NaN weight beside padding gives NaN, where the other algorithms leave the tap out: the property
  * "pads" of wish.deny.
