@@ -21,7 +21,7 @@ namespace {
 
 enum word { bands, columns, block_channels, keeps_sums, fetches };
 
-constexpr int64_t most_outputs = 16;
+constexpr int64_t most_outputs = 8;  // more pay for copying the window once
 constexpr int64_t most_channels = 16;  // that pass together
 
 refusal refuse(const full_problem& p, const kernel& row) {
@@ -42,6 +42,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
     const int64_t step = i == 1 ? g.stride[i] / std::gcd(g.stride[i], g.dilation[i]) : g.stride[i];
     if (g.out[i] > 1 && step != 1) return g.refuse(window_stride, i, g.stride[i], g.stride[i] / step);
   }
+  // Without a window lines have no loads to share, and conv_im2col takes planes as they lie, in longer runs.
+  if (g.filter[1] * g.filter[2] == 1) return g.refuse(window_filter, 2, 1, 2);
   if (row.taps)
     for (int i = 1; i < 3; ++i)
       if (g.filter[i] != row.taps) return g.refuse(window_filter, i, g.filter[i], row.taps);
@@ -64,10 +66,10 @@ double compute_cycles(const geometry& g, const kernel& row, int64_t steps) {
     const double weights = rows * lines * width * mr * double(tiles.tiles);
     // Masks of both ends of a line are loaded as well, and few tiles are not ends.
     const double ends = std::min(2.0, double(tiles.tiles)) / std::max(1.0, double(tiles.tiles));
-    const double loads = (inputs * width * vectors * (crossing + 0.5 * ends) + weights) / 2;
-    const double channel = std::max(multiply, loads) + inputs * double(tiles.tiles) * (row.taps ? 2 : 4 + width);
+    const double loads = (inputs * width * vectors * (crossing + ends) + weights) / 2;
+    const double channel = std::max(multiply, loads) + inputs * double(tiles.tiles) * (row.taps ? 3 : 4 + width);
     return channel * double(g.c * g.filter[0]) + double(steps) * (mr * lines * vectors + double(tiles.tiles) * 40) +
-           mr * lines * vectors * 3;
+           mr * lines * vectors * 6;
   };
   const double whole = double(y.out_count / row.lines), rest = double(y.out_count % row.lines);
   return (whole * line_cycles(row.lines) + rest * line_cycles(1)) * double(up(std::max<int64_t>(1, g.k), row.mr)) *
