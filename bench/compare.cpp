@@ -45,6 +45,7 @@ constexpr entry entries[] = {
     {"threads", 24, threads, "threads that help each other or have their share, and a slow CPU"},
     {"variance", 25, variance, "how the time of a layer varies, warm and cold"},
     {"sliding_window", 22, sliding_window, "sliding window or im2col, few input channels"},
+    {"few_outputs", 26, few_outputs, "few output channels: planes copied, planes where they lie, channels across"},
     {"gpu_indices", 3, gpu_indices, "on a GPU: implicit GEMM by division, by a table, by increments", true},
     {"gpu_reduction", 16, gpu_reduction, "on a GPU: sums by a thread, a warp or a block each", true},
 };

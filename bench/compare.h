@@ -87,6 +87,7 @@ void winograd_reduction(ring&);
 void layouts(ring&);
 void aligned_reads(ring&);
 void sliding_window(ring&);
+void few_outputs(ring&);
 void profiled(ring&);
 void networks(ring&);
 void threads(ring&);

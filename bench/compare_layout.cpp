@@ -116,4 +116,29 @@ void sliding_window(ring& r) {
       }
 }
 
+// Last layers of networks that make pictures, sound or masks.
+void few_outputs(ring& r) {
+  const struct {
+    const char *name, *line;
+  } layers[] = {{"VAE, 128 to 3, 3x3", "mb1ic128ih512oc3kh3ph1"},
+                {"super-resolution, 64 to 3, 3x3", "mb1ic64ih256oc3kh3ph1"},
+                {"diffusion, 320 to 4, 3x3", "mb1ic320ih64oc4kh3ph1"},
+                {"optical flow, 128 to 2, 3x3", "mb1ic128ih128oc2kh3ph1"},
+                {"denoising, 64 to 1, 3x3", "mb1ic64ih180oc1kh3ph1"},
+                {"detection, 256 to 8, 3x3", "mb1ic256ih40oc8kh3ph1"},
+                {"CycleGAN, 64 to 3, 7x7", "mb1ic64ih128oc3kh7ph3"},
+                {"SRCNN, 32 to 3, 5x5", "mb1ic32ih256oc3kh5ph2"},
+                {"vocoder, 32 to 1, 1x7", "mb1ic32ih1iw8192oc1kh1kw7ph0pw3"}};
+  for (const auto& l : layers) {
+    const auto task_of = [&](const char* layout) {
+      return std::make_shared<task>(std::string(layout) + " " + l.line + " bias act=relu");
+    };
+    const auto nchw = task_of("nchw"), nhwc = task_of("nhwc");
+    r.play(l.name, nchw->flops(),
+           {planned(nchw, "nchw, planes copied", "conv_planar"),
+            planned(nchw, "nchw, planes as they lie", "conv_few_planes"),
+            planned(nhwc, "nhwc, channels across", "conv_dot")});
+  }
+}
+
 }  // namespace compare
