@@ -53,6 +53,12 @@ double least_single_ns(Call call) {
   return std::max(best, 1e-3);
 }
 
+void be_busy(void*, size_t) {
+  constexpr double long_enough_ns = 8e6;
+  for (const double end = now_ns() + long_enough_ns; now_ns() < end;) {
+  }
+}
+
 // Of the widest instructions, by the largest tile of theirs on operands in L1: within a few percent of the peak.
 double measure_flops(uint64_t isa) {
   const kernel* row = nullptr;
@@ -100,11 +106,16 @@ extern "C" quern_status quern_cpu_measure(quern_cpu* out, const quern_exec* exec
   if (cpu.flops == 0)
     return fail(error, QUERN_UNSUPPORTED, "cpu.isa", static_cast<int64_t>(cpu.isa), 0,
                 "no kernel of this build that could be measured runs on this CPU");
-  if (e.parallel_for && cpu.cores > 1)
+  if (e.parallel_for && cpu.cores > 1) {
+    const uint32_t threads = std::min(cpu.cores, e.threads);
+    // A thread that wakes on the core of who woke it, and sleeps again at once, is left there, and each call would take
+    // milliseconds.  Threads that stay busy are moved apart.
+    e.parallel_for(e.self, threads, be_busy, nullptr);
     cpu.fork_ns = least_single_ns([&] {
       e.parallel_for(
-          e.self, std::min(cpu.cores, e.threads), [](void*, size_t) {}, nullptr);
+          e.self, threads, [](void*, size_t) {}, nullptr);
     });
+  }
   // Half of each cache, so that nothing else pushes it out; of memory as much as there is, at least twice the last
   // cache.
   char* const memory = static_cast<char*>(e.workspace);
