@@ -10,7 +10,6 @@
 //           for mr output channels
 //             for nr pixels
 //               row.few_planes                                    what is not finished stays in the workspace
-#include "ahead.h"
 #include "depthwise_classes.h"
 #include "driver.h"
 #include "strips.h"
@@ -21,7 +20,7 @@ namespace {
 
 enum word { bands, columns, block_channels, keeps_sums, fetches };
 
-constexpr int64_t most_outputs = 8;  // more pay for copying the window once
+constexpr int64_t most_outputs = 8;    // more pay for copying the window once
 constexpr int64_t most_channels = 16;  // that pass together
 
 refusal refuse(const full_problem& p, const kernel& row) {
