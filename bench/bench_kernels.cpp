@@ -55,6 +55,13 @@ struct gemm_tile {
   quern::gemm_f32 call = {};
 };
 
+// Sums are stored as they are.
+constexpr quern::epilogue_f32 nothing = {.alpha = 1,
+                                         .beta = 1,
+                                         .clamp_only = true,
+                                         .lower = -std::numeric_limits<float>::infinity(),
+                                         .upper = std::numeric_limits<float>::infinity()};
+
 // One row of pixels away from the image's edges; a kernel for any width gets a filter of 4 by 4, stride 1.
 struct depthwise_tile {
   depthwise_tile(const quern::kernel& row, size_t width) : filter(width) {
@@ -91,11 +98,6 @@ struct depthwise_tile {
   size_t filter;
   quern::gemm_tap plane = {0, 0};
   aligned src = floats(0), weights = floats(0), dst = floats(0);
-  quern::epilogue_f32 nothing = {.alpha = 1,
-                                 .beta = 1,
-                                 .clamp_only = true,
-                                 .lower = -std::numeric_limits<float>::infinity(),
-                                 .upper = std::numeric_limits<float>::infinity()};
   quern::depthwise_f32 call = {};
 };
 
@@ -152,11 +154,6 @@ struct grouped_tile {
   std::vector<quern::grouped_row> rows;
   std::vector<int32_t> lanes;
   aligned src = floats(0), weights = floats(0), dst = floats(0);
-  quern::epilogue_f32 nothing = {.alpha = 1,
-                                 .beta = 1,
-                                 .clamp_only = true,
-                                 .lower = -std::numeric_limits<float>::infinity(),
-                                 .upper = std::numeric_limits<float>::infinity()};
   quern::grouped_f32 call = {};
 };
 
@@ -190,11 +187,6 @@ struct planes_tile {
   std::vector<uint32_t> inside;
   aligned src, weights, dst;
   quern::grouped_row tap = {};
-  quern::epilogue_f32 nothing = {.alpha = 1,
-                                 .beta = 1,
-                                 .clamp_only = true,
-                                 .lower = -std::numeric_limits<float>::infinity(),
-                                 .upper = std::numeric_limits<float>::infinity()};
   quern::grouped_planes_f32 call = {};
 };
 
@@ -241,11 +233,6 @@ struct few_planes_tile {
   static constexpr size_t channels = 36;
   size_t line, plane;
   aligned src, weights, dst, sums;
-  quern::epilogue_f32 nothing = {.alpha = 1,
-                                 .beta = 1,
-                                 .clamp_only = true,
-                                 .lower = -std::numeric_limits<float>::infinity(),
-                                 .upper = std::numeric_limits<float>::infinity()};
   quern::few_planes_f32 call = {};
 };
 

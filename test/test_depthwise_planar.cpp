@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "axis.h"
 #include "fuzz.h"
 #include "guard.h"
 #include "kernel_test.h"
@@ -18,23 +19,13 @@
 namespace quern {
 namespace {
 
+using test::axis;
 using test::edge;
 using test::guarded;
+using test::some_axis;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float canary = -77.25f;
-
-// An axis of a call: `count` outputs, whose inputs exist from `first` on, `inputs` of them.
-struct axis {
-  size_t count, taps;
-  ptrdiff_t step, apart, first, inputs;
-
-  // The input of a tap of an output, counted among those that exist; negative: padding.
-  ptrdiff_t at(size_t output, size_t tap) const {
-    const ptrdiff_t i = static_cast<ptrdiff_t>(output) * step + static_cast<ptrdiff_t>(tap) * apart - first;
-    return i < inputs ? i : -1;
-  }
-};
 
 struct window {
   axis x, y;
@@ -133,25 +124,10 @@ class depthwise_planar : public test::kernel_test {
     for (size_t i = 0; i < want.size(); ++i)
       if (dst.memory[i] != want[i])
         return testing::AssertionFailure()
-               << row().name << " x " << text(s.x) << " y " << text(s.y) << " planes " << s.planes << " block "
+               << row().name << " x " << s.x.text() << " y " << s.y.text() << " planes " << s.planes << " block "
                << s.block << " n " << s.n << " multiplier " << s.multiplier << ": element " << i << " is "
                << dst.memory[i] << ", must be " << want[i];
     return testing::AssertionSuccess();
-  }
-
-  static std::string text(const axis& a) {
-    return std::to_string(a.count) + " taps " + std::to_string(a.taps) + " step " + std::to_string(a.step) + " apart " +
-           std::to_string(a.apart) + " inputs " + std::to_string(a.first) + " + " + std::to_string(a.inputs);
-  }
-
-  // The image holds all inputs, or begins or ends among them, or both, or lies beside them.
-  axis some(size_t count, size_t taps, ptrdiff_t step, ptrdiff_t apart) {
-    axis a = {count, taps, step, apart, 0, 0};
-    const ptrdiff_t last =
-        static_cast<ptrdiff_t>(count - 1) * step + static_cast<ptrdiff_t>(taps ? taps - 1 : 0) * apart;
-    a.first = dice_.one_in(2) ? 0 : dice_.from(-1, last + 2);
-    a.inputs = dice_.one_in(2) ? std::max<ptrdiff_t>(0, last + 1 - a.first) : dice_.from(0, last + 1);
-    return a;
   }
 
   test::dice dice_{1};
@@ -171,12 +147,13 @@ TEST_P(depthwise_planar, is_exact_on_small_integers_between_guard_pages) {
         s.multiplier = block == 1 && dice_.one_in(3) ? static_cast<size_t>(dice_.from(2, 3)) : 1;
         const size_t lines = static_cast<size_t>(dice_.from(1, static_cast<int64_t>(2 * mr + 1)));
         if (row().taps) {
-          s.x = some(m, static_cast<size_t>(row().taps), row().step, row().step == 1 ? dice_.from(1, 3) : 1);
-          s.y = some(lines, static_cast<size_t>(row().taps), row().step, 1);
+          s.x =
+              some_axis(m, static_cast<size_t>(row().taps), row().step, row().step == 1 ? dice_.from(1, 3) : 1, dice_);
+          s.y = some_axis(lines, static_cast<size_t>(row().taps), row().step, 1, dice_);
         } else {
           s.planes = static_cast<size_t>(dice_.from(0, 2));
-          s.x = some(m, static_cast<size_t>(dice_.from(0, 9)), dice_.from(1, 4), dice_.from(1, 3));
-          s.y = some(lines, static_cast<size_t>(dice_.from(0, 9)), dice_.from(1, 3), 1);
+          s.x = some_axis(m, static_cast<size_t>(dice_.from(0, 9)), dice_.from(1, 4), dice_.from(1, 3), dice_);
+          s.y = some_axis(lines, static_cast<size_t>(dice_.from(0, 9)), dice_.from(1, 3), 1, dice_);
         }
         ASSERT_TRUE(check(s, dice_.one_in(2) ? edge::front : edge::back));
       }
@@ -194,7 +171,7 @@ TEST_P(depthwise_planar, filters_of_one_row_are_exact) {
       s.n = block * static_cast<size_t>(dice_.from(1, 3));
       s.multiplier = block == 1 && dice_.one_in(3) ? 2 : 1;
       const size_t taps = static_cast<size_t>(dice_.from(1, 5));
-      s.x = some(m, taps, 1, dice_.from(1, 4));
+      s.x = some_axis(m, taps, 1, dice_.from(1, 4), dice_);
       // All of the image and some padding, as a network has it.
       const ptrdiff_t reach = static_cast<ptrdiff_t>(taps - 1) * s.x.apart;
       if (!dice_.one_in(4)) s.x.first = dice_.from(0, reach), s.x.inputs = static_cast<ptrdiff_t>(m);

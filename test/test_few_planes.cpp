@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "axis.h"
 #include "fuzz.h"
 #include "guard.h"
 #include "kernel_test.h"
@@ -17,23 +18,13 @@
 namespace quern {
 namespace {
 
+using test::axis;
 using test::edge;
 using test::guarded;
+using test::some_axis;
 
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr float canary = -77.25f;
-
-// An axis of a call: `count` outputs, whose inputs exist from `first` on, `inputs` of them.
-struct axis {
-  size_t count, taps;
-  ptrdiff_t apart, first, inputs;
-
-  // The input of a tap of an output, counted among those that exist; negative: padding.
-  ptrdiff_t at(size_t output, size_t tap) const {
-    const ptrdiff_t i = static_cast<ptrdiff_t>(output) + static_cast<ptrdiff_t>(tap) * apart - first;
-    return i < inputs ? i : -1;
-  }
-};
 
 struct tile {
   axis x, y;
@@ -136,21 +127,8 @@ class few_planes : public test::kernel_test {
   }
 
   std::string text(const tile& t) const {
-    const auto one = [](const axis& a) {
-      return std::to_string(a.count) + " taps " + std::to_string(a.taps) + " apart " + std::to_string(a.apart) +
-             " inputs " + std::to_string(a.first) + " + " + std::to_string(a.inputs);
-    };
-    return std::string(row().name) + " x " + one(t.x) + " y " + one(t.y) + " outputs " + std::to_string(t.m) +
+    return std::string(row().name) + " x " + t.x.text() + " y " + t.y.text() + " outputs " + std::to_string(t.m) +
            " channels " + std::to_string(t.channels) + (t.begins ? " begins" : "") + (t.ends ? " ends" : "");
-  }
-
-  // The image holds all inputs, or begins or ends among them, or both, or lies beside them.
-  axis some(size_t count, size_t taps, ptrdiff_t apart) {
-    axis a = {count, taps, apart, 0, 0};
-    const ptrdiff_t last = static_cast<ptrdiff_t>(count) - 1 + static_cast<ptrdiff_t>(taps ? taps - 1 : 0) * apart;
-    a.first = dice_.one_in(2) ? 0 : dice_.from(-1, last + 2);
-    a.inputs = dice_.one_in(2) ? std::max<ptrdiff_t>(0, last + 1 - a.first) : dice_.from(0, last + 1);
-    return a;
   }
 
   test::dice dice_{1};
@@ -169,8 +147,8 @@ TEST_P(few_planes, are_exact_on_small_integers_between_guard_pages) {
         return static_cast<size_t>(row().taps ? row().taps : dice_.from(0, most));
       };
       const int64_t most = dice_.one_in(4) ? most_taps : 5;
-      t.x = some(n, taps(most), dice_.from(1, 3));
-      t.y = some(dice_.one_in(2) ? static_cast<size_t>(row().lines) : 1, taps(9), 1);
+      t.x = some_axis(n, taps(most), 1, dice_.from(1, 3), dice_);
+      t.y = some_axis(dice_.one_in(2) ? static_cast<size_t>(row().lines) : 1, taps(9), 1, 1, dice_);
       if (t.x.taps == 0 || t.y.taps == 0) t.x.taps = t.y.taps = 0;
       ASSERT_TRUE(check(t, dice_.one_in(2) ? edge::front : edge::back));
     }

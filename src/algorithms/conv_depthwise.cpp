@@ -244,9 +244,9 @@ order order_of(const geometry& g, const kernel& row, const machine& m, double cy
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
   const turned t = turned_of(p, g, row);
-  const int64_t vectors = std::max<int64_t>(1, up(g.groups * g.k, row.vector));
+  const int64_t packed = up(g.groups * g.k, row.vector), vectors = std::max<int64_t>(1, packed);
   blocking b = {};
-  b.packed_bytes = uint64_t(g.taps() * up(g.groups * g.k, row.vector) * row.vector) * sizeof(float);
+  b.packed_bytes = uint64_t(g.taps() * packed * row.vector) * sizeof(float);
   b.cycles = pace(row, m) * compute_cycles(g, t, row, m) + turning_cycles(g, t, m, double(g.in[1]));
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;

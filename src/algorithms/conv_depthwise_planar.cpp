@@ -35,8 +35,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
     }
     if (row.step != 1 && g.dilation[2] != 1) return g.refuse(window_dilation, 2, g.dilation[2], 1);
     for (int i = 1; i < 3; ++i) {
-      // Along y a dilation may take some of the stride, or all.
-      const int64_t step = i == 1 ? g.stride[i] / std::gcd(g.stride[i], g.dilation[i]) : g.stride[i];
+      const int64_t step = step_in_class(g, i);
       if (step != row.step) return g.refuse(window_stride, i, g.stride[i], row.step * g.stride[i] / step);
       if (g.transposed && g.stride[i] != 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
     }
@@ -90,10 +89,10 @@ int64_t lanes_of(int64_t block, const kernel& row) { return block == 1 ? 1 : row
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
-  const int64_t full = up(g.groups * g.k, g.src_block), blocks = std::max<int64_t>(1, full);
+  const int64_t packed = up(g.groups * g.k, g.src_block), blocks = std::max<int64_t>(1, packed);
   blocking b = {};
   b.order = uint32_t(g.src_block);
-  b.packed_bytes = uint64_t(g.taps() * full * lanes_of(g.src_block, row)) * sizeof(float);
+  b.packed_bytes = uint64_t(g.taps() * packed * lanes_of(g.src_block, row)) * sizeof(float);
   b.cycles = compute_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;

@@ -26,19 +26,12 @@ constexpr int64_t most_channels = 16;  // that pass together
 refusal refuse(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
   if (g.k > most_outputs) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, most_outputs};
-  if (block_of(p.src.layout) != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
-  if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
-  if (p.epilogue.residual && block_of(p.residual.layout) != 1)
-    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
-  if (g.in[2] > 1 && g.src[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", g.src[4], 1};
-  if (g.out[2] > 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
-  if (p.epilogue.residual && g.out[2] > 1 && g.residual[4] != 1)
-    return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.residual[4], 1};
+  if (const refusal why = refuse_blocks(p)) return why;
+  if (const refusal why = refuse_pixels_apart(p)) return why;
   for (int i = 0; i < 3; ++i)
     if (g.transposed && g.stride[i] > 1) return g.refuse(window_stride, i, g.stride[i], 1);
   for (int i = 1; i < 3; ++i) {
-    // Along y a dilation may take some of the stride, or all.
-    const int64_t step = i == 1 ? g.stride[i] / std::gcd(g.stride[i], g.dilation[i]) : g.stride[i];
+    const int64_t step = step_in_class(g, i);
     if (g.out[i] > 1 && step != 1) return g.refuse(window_stride, i, g.stride[i], g.stride[i] / step);
   }
   // Without a window lines have no loads to share, and conv_im2col takes planes as they lie, in longer runs.
@@ -54,7 +47,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
 // A tap of an input line takes what it multiplies, or its loads, of which those that cross a cache line count twice,
 // and weights.  Sums come and go between some channels and the next.
 double compute_cycles(const geometry& g, const kernel& row, int64_t steps) {
-  const axis x = phase_of(g, 0).w, y = phase_of(g, 0).h;
+  const phase ph = phase_of(g, 0);
+  const axis &x = ph.w, &y = ph.h;
   const double mr = row.mr, vectors = double(up(x.out_count, row.vector));
   const cut tiles(up(x.out_count, row.vector), row.nr / row.vector);
   const double crossing = x.taps > 1 ? 1 + row.vector / 16.0 : 1;

@@ -26,15 +26,9 @@ refusal refuse(const full_problem& p, const kernel&) {
   // One channel in and out is depthwise, which has kernels of its own.
   if (p.src.size[1] == p.groups && p.dst.size[1] == p.groups) return {QUERN_REASON_SHAPE, "src.size[1] / groups", 1, 2};
   if (const refusal why = refuse_window(p)) return why;
-  if (block_of(p.src.layout) != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
-  if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
-  if (p.epilogue.residual && block_of(p.residual.layout) != 1)
-    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
+  if (const refusal why = refuse_blocks(p)) return why;
   const geometry& g = geometry_of(p);
-  if (g.in[2] > 1 && g.src[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", g.src[4], 1};
-  if (g.out[2] > 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
-  if (p.epilogue.residual && g.out[2] > 1 && g.residual[4] != 1)
-    return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.residual[4], 1};
+  if (const refusal why = refuse_pixels_apart(p)) return why;
   if (g.in[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of src", g.in[2], most_pixels};
   if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of dst", g.out[2], most_pixels};
   return {};

@@ -36,6 +36,12 @@ struct axis_class {
   }
 };
 
+// From output to output of a class, for who goes by classes along y alone: there a dilation takes some of the stride,
+// or all.
+inline int64_t step_in_class(const geometry& g, int i) {
+  return i == 1 ? g.stride[i] / std::gcd(g.stride[i], g.dilation[i]) : g.stride[i];
+}
+
 // The planes of the filter that meet output plane d, as offsets of src and of the weights in taps.
 inline size_t planes_of(const geometry& g, const phase& ph, int64_t d, gemm_tap* planes) {
   const range taps = ph.d.taps_at(d);

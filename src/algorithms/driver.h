@@ -102,6 +102,25 @@ inline void take_rows(gemm_f32& call, const cut& tiles, int64_t i) {
 // Part i of `parts` of `count` rows; any run of neighbouring parts has its share, within a row.
 inline range part(int64_t count, int64_t i, int64_t parts) { return {count * i / parts, count * (i + 1) / parts}; }
 
+// For drivers that read and write planes as they lie: no tensor has blocks of channels,
+inline refusal refuse_blocks(const full_problem& p) {
+  if (block_of(p.src.layout) != 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
+  if (block_of(p.dst.layout) != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NCHW};
+  if (p.epilogue.residual && block_of(p.residual.layout) != 1)
+    return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NCHW};
+  return {};
+}
+
+// and the pixels of a line lie side by side.
+inline refusal refuse_pixels_apart(const full_problem& p) {
+  const geometry& g = geometry_of(p);
+  if (g.in[2] > 1 && g.src[4] != 1) return {QUERN_REASON_LAYOUT, "src.stride[4]", g.src[4], 1};
+  if (g.out[2] > 1 && g.dst[4] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[4]", g.dst[4], 1};
+  if (p.epilogue.residual && g.out[2] > 1 && g.residual[4] != 1)
+    return {QUERN_REASON_LAYOUT, "residual.stride[4]", g.residual[4], 1};
+  return {};
+}
+
 // Of a chain of as many fused multiply-adds as the filter has taps and channels, and an addition, in f32, over
 // the sum of magnitudes (Higham 2002, lemma 3.1).
 inline double chain_bound(const full_problem& p) {
