@@ -125,12 +125,12 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   if (fixed * parts < wanted) {
     // Bands of a few rows copy most of their rows twice: threads share the channels before that.
     parts = std::max(parts, std::min(up(rows, 4), up(wanted, fixed)));
-    channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count()));
+    channel_blocks = std::clamp<int64_t>(up(wanted, fixed * parts), 1, std::max<int64_t>(1, panels.count));
   }
   b.word[bands] = parts;
   b.word[streams] = !b.word[sown] && streams_outputs(g, m);
-  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), channel_blocks));
-  b.word[blocks] = up(panels.count(), b.word[block_panels]);
+  b.word[block_panels] = std::max<int64_t>(1, up(panels.count, channel_blocks));
+  b.word[blocks] = up(panels.count, b.word[block_panels]);
 
   const int64_t band = up(rows, parts);
   b.word[strip_floats] = up(int64_t(band_floats(g, x, band)), 16) * 16;
@@ -291,7 +291,7 @@ void run(const job& j, const execution& e) {
         .sums = strip + word[strip_floats]};
     if (g.c > 0) copy_band(b, at.d);
     const int64_t before = taps_before(g, at.f);
-    const int64_t last = std::min<int64_t>(panels.count(), (at.block + 1) * word[block_panels]);
+    const int64_t last = std::min<int64_t>(panels.count, (at.block + 1) * word[block_panels]);
     for (int64_t panel = at.block * word[block_panels]; panel < last; ++panel) {
       gemm_f32 tile = {};
       tile.n = std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr);

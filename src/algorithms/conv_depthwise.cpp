@@ -299,13 +299,11 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, first, count, static_cast<const float*>(weights),
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t, float w) {
-                 const int64_t channel = group * g.k + k, lane = channel % vector;
-                 float* row = to + before * whole + (channel / vector * ph.taps() + tap) * vector;
-                 row[lane] = w;
-                 if (channel == channels - 1) std::fill(row + lane + 1, row + vector, 0.0f);
-               });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    const int64_t channel = w.group * g.k + w.k, lane = channel % vector;
+    float* const row = to + w.before * whole + (channel / vector * w.ph.taps() + w.tap) * vector;
+    put_lane(row, lane, channel == channels - 1 ? vector : lane + 1, w[0]);
+  });
 }
 
 // All channels of so many pixels at a time.

@@ -127,15 +127,12 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t block = g.src_block, channels = g.groups * g.k, lanes = lanes_of(block, j.row);
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, first, count, static_cast<const float*>(weights),
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t, float w) {
-                 const int64_t channel = group * g.k + k, blocks = up(channels, block);
-                 float* row = to + (before * blocks + channel / block * ph.taps() + tap) * lanes;
-                 for (int64_t i = channel % block; i < lanes; i += block) {
-                   row[i] = w;
-                   if (channel == channels - 1) std::fill(row + i + 1, row + i / block * block + block, 0.0f);
-                 }
-               });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    const int64_t channel = w.group * g.k + w.k, lane = channel % block, blocks = up(channels, block);
+    float* const row = to + (w.before * blocks + channel / block * w.ph.taps() + w.tap) * lanes;
+    for (int64_t i = 0; i < lanes; i += block)
+      put_lane(row + i, lane, channel == channels - 1 ? block : lane + 1, w[0]);
+  });
 }
 
 void run(const job& j, const execution& e) {

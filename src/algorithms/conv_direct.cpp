@@ -127,7 +127,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // one panel are, or of a chunk of its taps, a third of L2, by all strips of the band.
   const int64_t weights = 4 * k * panels.columns(), image = 4 * g.c * g.in[0] * g.in[1] * g.in[2];
   const bool fit = weights <= int64_t(m.l1) / 2 || (weights <= l2 / 2 && image > l2 / 2);
-  b.word[panels_at_once] = fit ? std::max<int64_t>(panels.count(), 1) : 1;
+  b.word[panels_at_once] = fit ? std::max<int64_t>(panels.count, 1) : 1;
   // Pixels from beyond L2 are waited for, with whatever tile they are read.  What stays in L1 from strip to strip needs
   // no fetching, which takes units and lines that stores wait for (5 to 9 % of short sums, Granite Rapids).
   const bool near =
@@ -158,17 +158,17 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   if (fixed * parts < wanted) {
     // Too few items: weights that stream are split over threads, else images, then rows, then both.
     if (stream_weights) {
-      channel_blocks = std::min(panels.count(), up(wanted, fixed));
+      channel_blocks = std::min(panels.count, up(wanted, fixed));
     } else if (b.word[images] > 1) {
       b.word[images] = std::max<int64_t>(1, b.word[images] * fixed / wanted);
       fixed = fixed_items();
     }
     parts = std::min(rows, std::max(parts, up(wanted, fixed * channel_blocks)));
     if (fixed * channel_blocks * parts < wanted)
-      channel_blocks = std::min(std::max<int64_t>(panels.count(), 1), up(wanted, fixed * parts));
+      channel_blocks = std::min(std::max<int64_t>(panels.count, 1), up(wanted, fixed * parts));
   }
   b.word[bands] = channel_blocks > 1 ? parts : std::min(rows, up(parts, b.workers) * b.workers);
-  b.word[block_panels] = std::max<int64_t>(1, up(panels.count(), std::max<int64_t>(1, channel_blocks)));
+  b.word[block_panels] = std::max<int64_t>(1, up(panels.count, std::max<int64_t>(1, channel_blocks)));
   return b;
 }
 
@@ -201,7 +201,7 @@ struct tap_list {
       : whole(room), last(room + most_taps(g)) {
     const bool merged = rows_merge(g, ph);
     const int64_t unit = merged ? std::max<int64_t>(ph.w.taps, 1) : 1, run = std::max<int64_t>(run_of(g), 1);
-    const int64_t width = panels.width(0), last_width = panels.width(panels.count() - 1);
+    const int64_t width = panels.width(0), last_width = panels.width(panels.count - 1);
     if (merged && tw.count() > 0) k = tw.count() * g.c, tw.end = tw.begin + 1;
     if (!merged) k = run_of(g);
     for (int64_t t = td.begin; t < td.end; ++t)
@@ -347,7 +347,7 @@ void run(const job& j, const execution& e) {
   const weight_panels panels = {g, j.row.nr, j.row.vector};
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   const int64_t* word = j.blocks.word;
-  const int64_t blocks = up(panels.count(), word[block_panels]);
+  const int64_t blocks = up(panels.count, word[block_panels]);
   const int64_t items = up(g.n, word[images]) * g.groups * g.phases() * word[bands] * blocks;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     const int64_t block_index = item % blocks, band_index = item / blocks % word[bands];
@@ -372,7 +372,7 @@ void run(const job& j, const execution& e) {
         .taps = most_taps(g) > stack_taps ? reinterpret_cast<gemm_tap*>(workspace) : on_stack};
     const int64_t unit = rows_merge(g, ph) ? std::max<int64_t>(ph.w.taps, 1) : 1, units = ph.taps() / unit;
     const int64_t chunk = std::max<int64_t>(1, word[chunk_k] / std::max<int64_t>(1, unit * g.c));
-    const int64_t end = std::min<int64_t>(panels.count(), (block_index + 1) * word[block_panels]);
+    const int64_t end = std::min<int64_t>(panels.count, (block_index + 1) * word[block_panels]);
     for (int64_t panel = block_index * word[block_panels]; panel < end; panel += word[panels_at_once]) {
       const range group_of_panels = {panel, std::min<int64_t>(end, panel + word[panels_at_once])};
       int64_t first = 0;

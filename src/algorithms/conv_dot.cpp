@@ -105,14 +105,12 @@ double error_bound(const full_problem& p) {
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
   const weight_lines lines = {g};
-  pack_weights(
-      g, first, count, static_cast<const float*>(weights),
-      [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        float* const to =
-            reinterpret_cast<float*>(payload) + lines.phase(group, before) + (k * ph.taps() + tap) * lines.channels;
-        to[c] = w;
-        if (c == g.c - 1) std::fill(to + g.c, to + lines.channels, 0.0f);
-      });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    float* const to = reinterpret_cast<float*>(payload) + lines.phase(w.group, w.before) +
+                      (w.k * w.ph.taps() + w.tap) * lines.channels;
+    for (int64_t c = w.begin; c < w.end; ++c) to[c] = w[c];
+    if (w.end == g.c) std::fill(to + g.c, to + lines.channels, 0.0f);
+  });
 }
 
 // What the loops of one item share.

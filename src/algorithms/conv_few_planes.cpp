@@ -106,14 +106,14 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t mr = j.row.mr;
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, first, count, static_cast<const float*>(weights),
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t, int64_t tap, int64_t c, float w) {
-                 const int64_t s = tap % ph.w.taps, r = tap / ph.w.taps % ph.h.taps, t = tap / ph.w.taps / ph.h.taps;
-                 const int64_t plane = (group * up(g.k, mr) + k / mr) * ph.d.taps + t;
-                 float* at = to + (((plane * g.c + c) * ph.w.taps + s) * ph.h.taps + r) * mr;
-                 at[k % mr] = w;
-                 if (k == g.k - 1) std::fill(at + k % mr + 1, at + mr, 0.0f);
-               });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    const int64_t high = w.ph.h.taps, wide = w.ph.w.taps, plane_taps = high * wide;
+    const int64_t s = w.tap % wide, r = w.tap / wide % high, t = w.tap / plane_taps;
+    const int64_t plane = (w.group * up(g.k, mr) + w.k / mr) * w.ph.d.taps + t;
+    const int64_t lane = w.k % mr, end = w.k == g.k - 1 ? mr : lane + 1;
+    for (int64_t c = w.begin; c < w.end; ++c)
+      put_lane(to + ((plane * g.c + c) * plane_taps + s * high + r) * mr, lane, end, w[c]);
+  });
 }
 
 void run(const job& j, const execution& e) {

@@ -182,15 +182,12 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const vectors v(g, j.row);
   const int64_t taps = std::max<int64_t>(1, j.row.taps);
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(
-      g, first, count, static_cast<const float*>(weights),
-      [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, float w) {
-        const int64_t i = v.of(group, k), lane = v.lane(g, group, k);
-        float* row = to + (before * v.count + i * ph.taps() + tap / taps * taps) * v.floats(g) +
-                     (c * taps + tap % taps) * v.width;
-        row[lane] = w;
-        if (lane + 1 == v.channels(g, i)) std::fill(row + lane + 1, row + v.width, 0.0f);
-      });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    const int64_t i = v.of(w.group, w.k), lane = v.lane(g, w.group, w.k);
+    const int64_t end = lane + 1 == v.channels(g, i) ? v.width : lane + 1;
+    float* const rows = to + (w.before * v.count + i * w.ph.taps() + w.tap / taps * taps) * v.floats(g);
+    for (int64_t c = w.begin; c < w.end; ++c) put_lane(rows + (c * taps + w.tap % taps) * v.width, lane, end, w[c]);
+  });
 }
 
 // Outputs of a line that a kernel sees as neighbours.

@@ -111,12 +111,11 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t mr = j.row.mr;
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, first, count, static_cast<const float*>(weights),
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t, int64_t tap, int64_t c, float w) {
-                 float* at = to + (((group * up(g.k, mr) + k / mr) * ph.taps() + tap) * g.c + c) * mr;
-                 at[k % mr] = w;
-                 if (k == g.k - 1) std::fill(at + k % mr + 1, at + mr, 0.0f);
-               });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    const int64_t lane = w.k % mr, end = w.k == g.k - 1 ? mr : lane + 1;
+    const int64_t row = ((w.group * up(g.k, mr) + w.k / mr) * w.ph.taps() + w.tap) * g.c;
+    for (int64_t c = w.begin; c < w.end; ++c) put_lane(to + (row + c) * mr, lane, end, w[c]);
+  });
 }
 
 void run(const job& j, const execution& e) {

@@ -43,11 +43,15 @@ void pack(const form& f, const job& j, int64_t first, int64_t count, const void*
   const packed_steps steps = {g, parts, t.products()};
   int64_t before[most_points * most_points] = {};
   for (int64_t point = 1; point < t.points(); ++point) before[point] = before[point - 1] + t.parts_at(point - 1);
-  transform_weights(f, t, first, count, static_cast<const float*>(weights),
-                    [&](int64_t channel, int64_t point, int64_t py, int64_t px, int64_t c, float weight) {
-                      const int64_t step = (py * t.parts_at(1, point % t.ax) + px) * steps.blocks() + c / depth;
-                      put_weight(steps, payload + steps.phase(channel / g.k, before[point]), t.parts_at(point),
-                                 channel % g.k, step, c, weight);
+  transform_weights(f, t, tile, first, count, static_cast<const float*>(weights),
+                    [&](const winograd_driver::weight_lanes& w) {
+                      char* const phase = payload + steps.phase(w.group, before[w.point]);
+                      const int64_t part = (w.py * t.parts_at(1, w.point % t.ax) + w.px) * steps.blocks();
+                      for (int64_t c = w.begin; c < w.end; ++c) {
+                        const panel_step to(steps, phase, t.parts_at(w.point), w.k / panel, part + c / depth);
+                        to.put(parts, w.k, c, w[c], w.count);
+                        clear_beside(steps, to, {w.k, w.k + w.count}, c);
+                      }
                     });
 }
 

@@ -146,7 +146,7 @@ void run(const job& j, const execution& e) {
       l.src += (ph.d.in_begin + d * ph.d.in_step + l.td.begin * ph.d.tap_step) * g.src[2] +
                (ph.h.in_begin + y * ph.h.in_step + l.th.begin * ph.h.tap_step) * g.src[3];
     const float* const weights = reinterpret_cast<const float*>(e.packed) + panels.phase(group, taps_before(g, f));
-    for (int64_t panel = 0; panel < panels.count(); ++panel) {
+    for (int64_t panel = 0; panel < panels.count; ++panel) {
       gemm_f32 tile = {};
       tile.n = size_t(std::min<int64_t>(j.row.nr, g.k - panel * j.row.nr));
       tile.b = weights + panels.panel(panel, ph.taps());

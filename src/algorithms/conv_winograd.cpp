@@ -68,16 +68,15 @@ void pack(const form& f, const job& j, int64_t first, int64_t count, const void*
   float* const to = reinterpret_cast<float*>(payload);
   int64_t before[most_points * most_points] = {};
   for (int64_t point = 1; point < t.points(); ++point) before[point] = before[point - 1] + t.parts_at(point - 1);
-  transform_weights(f, t, first, count, static_cast<const float*>(weights),
-                    [&](int64_t channel, int64_t point, int64_t py, int64_t px, int64_t c, float weight) {
-                      const int64_t k = channel % g.k, panel = k / j.row.nr, width = panels.width(panel);
-                      const int64_t parts_x = t.parts_at(1, point % t.ax);
-                      float* row = to + panels.phase(channel / g.k, before[point]) +
-                                   panels.panel(panel, t.parts_at(point)) + ((py * parts_x + px) * g.c + c) * width;
-                      row[k % j.row.nr] = weight;
-                      if (k == g.k - 1)
-                        for (int64_t rest = k % j.row.nr + 1; rest < width; ++rest) row[rest] = 0.0f;
-                    });
+  transform_weights(f, t, j.row.nr, first, count, static_cast<const float*>(weights), [&](const weight_lanes& w) {
+    const int64_t panel = w.k / j.row.nr, width = panels.width(panel), parts_x = t.parts_at(1, w.point % t.ax);
+    float* const rows = to + panels.phase(w.group, before[w.point]) + panels.panel(panel, t.parts_at(w.point)) +
+                        (w.py * parts_x + w.px) * g.c * width;
+    for (int64_t c = w.begin; c < w.end; ++c) {
+      float* const end = std::copy_n(w[c], w.count, rows + c * width + w.k % j.row.nr);
+      if (w.k + w.count == g.k) std::fill(end, rows + (c + 1) * width, 0.0f);
+    }
+  });
 }
 
 namespace {
@@ -113,7 +112,7 @@ void multiply(const work& w, int64_t first, int64_t last) {
   // The first one of a panel would ask for more than memory brings, and the others for nothing.
   const bool weights = w.j.blocks.word[weights_ahead];
   call.near = !weights;
-  const int64_t first_panel = w.channel / row.nr, last_width = panels.width(panels.count() - 1);
+  const int64_t first_panel = w.channel / row.nr, last_width = panels.width(panels.count - 1);
   const int64_t tap_floats = g.c * panels.columns();
   const float* const all_weights = reinterpret_cast<const float*>(w.e.packed) + panels.phase(w.group, 0);
   const float* of_point = all_weights;

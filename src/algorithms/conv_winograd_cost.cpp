@@ -83,8 +83,8 @@ blocking choose_blocks(const form& f, const full_problem& p, const kernel& row, 
   const int64_t groups = t.tiles > room / one_tile ? std::max<int64_t>(1, std::min(up(t.tiles, most), hidden))
                          : halves                  ? 2
                                                    : 1;
-  const int64_t group_tiles = share_out(b, t, m, threads, groups, least, panels.count(), row.nr,
-                                        [&] { return compute_cycles(p, t, row, m, b); });
+  const int64_t group_tiles =
+      share_out(b, t, m, threads, groups, least, panels.count, row.nr, [&] { return compute_cycles(p, t, row, m, b); });
   b.workspace_bytes = sizes(t, row, panels, group_tiles, b.word[block_panels], buffers).bytes(t.points());
   return b;
 }

@@ -9,6 +9,8 @@
 // The last panel is as wide as its channels need, rounded up to whole vectors and filled with zeros.
 #pragma once
 
+#include <algorithm>
+
 #include "geometry.h"
 #include "kernel.h"
 
@@ -18,13 +20,11 @@ struct weight_panels {
   const geometry& g;
   int64_t nr, vector;
   int64_t taps = g.taps();
+  int64_t count = up(g.k, nr);
+  int64_t last = up(g.k - (count - 1) * nr, vector) * vector;  // columns of the last
 
-  int64_t count() const { return up(g.k, nr); }
-  int64_t width(int64_t panel) const {
-    const int64_t columns = std::min(nr, g.k - panel * nr);
-    return up(columns, vector) * vector;
-  }
-  int64_t columns() const { return g.k == 0 ? 0 : (count() - 1) * nr + width(count() - 1); }
+  int64_t width(int64_t panel) const { return panel < count - 1 ? up(nr, vector) * vector : last; }
+  int64_t columns() const { return g.k == 0 ? 0 : (count - 1) * nr + last; }
   // Elements before the phase whose predecessors have `taps_before` taps together.
   int64_t phase(int64_t group, int64_t taps_before) const { return (group * taps + taps_before) * g.c * columns(); }
   int64_t panel(int64_t panel_index, int64_t phase_taps) const { return panel_index * nr * phase_taps * g.c; }
@@ -69,56 +69,74 @@ inline range weights_read(const geometry& g, int64_t first, int64_t count) {
   return {all.begin - base, all.end - base};
 }
 
-template <class T, class Place>  // Place(group, channel in group, phase, taps before, tap, input channel, weight)
-void pack_weights(const geometry& g, int64_t first, int64_t count, const T* weights, Place place) {
-  const int64_t base = weight_offset(g, first);
-  for (int64_t channel = first; channel < first + count; ++channel) {
-    const T* w = weights + (weight_offset(g, channel) - base);
-    int64_t before = 0;
-    for (int64_t f = 0; f < g.phases(); ++f) {
-      const phase ph = phase_of(g, f);
-      int64_t tap = 0;
-      for (int64_t t = 0; t < ph.d.taps; ++t)
-        for (int64_t r = 0; r < ph.h.taps; ++r)
-          for (int64_t s = 0; s < ph.w.taps; ++s, ++tap) {
-            const T* from = w + (ph.d.filter_begin + t * ph.d.filter_step) * g.weights[2] +
-                            (ph.h.filter_begin + r * ph.h.filter_step) * g.weights[3] +
-                            (ph.w.filter_begin + s * ph.w.filter_step) * g.weights[4];
-            for (int64_t c = 0; c < g.c; ++c)
-              place(channel / g.k, channel % g.k, f, ph, before, tap, c, from[c * g.weights[1]]);
-          }
-      before += ph.taps();
-    }
-  }
+// Weights of neighbouring output and input channels for a tap.
+struct weight_place {
+  int64_t group, k, count;  // output channels k to k + count of a group
+  int64_t f;                // the phase
+  const phase& ph;
+  int64_t before, tap;  // taps of earlier phases together; the tap of this one
+  int64_t begin, end;   // input channels
+  int64_t at, next_output, next_input;
+};
+template <class T>
+struct weight_run : weight_place {
+  const T* weights;
+  T operator()(int64_t i, int64_t c) const { return weights[at + i * next_output + (c - begin) * next_input]; }
+  T operator[](int64_t c) const { return (*this)(0, c); }
+};
+
+// Every weight of output channels [first, first + count), counted from that of the first, none of them together on both
+// sides of a multiple of `panel`.  What some output channels have of some input channels passes before more of either,
+// so that what is read and what is written wait in L1 for their neighbours; an output channel's first input channels
+// and first tap come first.
+void walk_weights(const geometry& g, int64_t panel, int64_t first, int64_t count,
+                  void (*visit)(void* visitor, const weight_place&), void* visitor);
+
+template <class T, class Place>  // place(weight_run)
+void pack_weights(const geometry& g, int64_t panel, int64_t first, int64_t count, const T* weights, Place place) {
+  struct packing {
+    Place& place;
+    const T* weights;
+  } p = {place, weights};
+  const auto visit = [](void* visitor, const weight_place& at) {
+    const packing& to = *static_cast<packing*>(visitor);
+    to.place(weight_run<T>{at, to.weights});
+  };
+  walk_weights(g, panel, first, count, visit, &p);
+}
+
+// A weight in its lane of a row; where that is the last there is, zeros behind it up to `end`.
+template <class T>
+void put_lane(T* row, int64_t lane, int64_t end, T weight) {
+  row[lane] = weight;
+  for (int64_t i = lane + 1; i < end; ++i) row[i] = T{};
 }
 
 template <class T>
 void pack_panels(const weight_panels& p, int64_t first, int64_t count, const T* weights, T* packed) {
-  pack_weights(p.g, first, count, weights,
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
-                 const int64_t panel = k / p.nr, width = p.width(panel);
-                 T* row = packed + p.phase(group, before) + p.panel(panel, ph.taps()) + (tap * p.g.c + c) * width;
-                 row[k % p.nr] = w;
-                 if (k == p.g.k - 1)
-                   for (int64_t j = k % p.nr + 1; j < width; ++j) row[j] = 0;
-               });
+  const geometry& g = p.g;
+  pack_weights(g, p.nr, first, count, weights, [&](const weight_run<T>& w) {
+    const int64_t panel = w.k / p.nr, width = p.width(panel), lane = w.k % p.nr;
+    const int64_t none = w.k + w.count == g.k ? width - lane - w.count : 0;
+    T* row = packed + p.phase(w.group, w.before) + p.panel(panel, w.ph.taps()) + (w.tap * g.c + w.begin) * width + lane;
+    for (int64_t c = w.begin; c < w.end; ++c, row += width) {
+      for (int64_t i = 0; i < w.count; ++i) row[i] = w(i, c);
+      std::fill_n(row + w.count, none, T{});
+    }
+  });
 }
 
 inline void pack_rows(const weight_rows& r, int64_t first, int64_t count, const float* weights, float* packed) {
   const geometry& g = r.g;
   const int64_t group_size = r.group();
   int64_t last_phase = -1, phase_begin = 0;
-  pack_weights(g, first, count, weights,
-               [&](int64_t group, int64_t k, int64_t f, const phase& ph, int64_t, int64_t tap, int64_t c, float w) {
-                 if (f != last_phase) {
-                   phase_begin = r.before(f), last_phase = f;
-                 }
-                 const int64_t stride = r.stride(ph.taps());
-                 float* row = packed + group * group_size + phase_begin + k * stride;
-                 row[tap * g.c + c] = w;
-                 if (tap * g.c + c == ph.taps() * g.c - 1)
-                   for (int64_t j = ph.taps() * g.c; j < stride; ++j) row[j] = 0.0f;
-               });
+  pack_weights(g, 1, first, count, weights, [&](const weight_run<float>& w) {
+    if (w.f != last_phase) phase_begin = r.before(w.f), last_phase = w.f;
+    const int64_t all = w.ph.taps() * g.c, stride = r.stride(w.ph.taps());
+    float* const to = packed + w.group * group_size + phase_begin + w.k * stride;
+    for (int64_t c = w.begin; c < w.end; ++c) to[w.tap * g.c + c] = w[c];
+    if (w.tap == w.ph.taps() - 1 && w.end == g.c) std::fill(to + all, to + stride, 0.0f);
+  });
 }
 
 }  // namespace quern

@@ -4,6 +4,10 @@
 // back, and the weights there.
 #pragma once
 
+#include <string.h>
+
+#include <algorithm>
+
 #include "conv_winograd.h"
 #include "driver.h"
 #include "pixels.h"
@@ -61,36 +65,86 @@ void for_each_group(const form& f, const job& j, const execution& e, int64_t pan
   });
 }
 
-// Output channels [first, first + count): put(channel, point, part along y, part along x, c, weight).
+// Transformed weights of output channels k to k + count of a group and of input channels `begin` to `end`, at a point,
+// of a part of the taps.
+struct weight_lanes {
+  int64_t group, k, count;
+  int64_t point, py, px;
+  int64_t begin, end;
+  const float* values;
+  int64_t next;  // from an input channel to the next
+  const float* operator[](int64_t c) const { return values + (c - begin) * next; }
+};
+
+// Weights that are transformed side by side: a compiler makes vectors of what is written as vectors alone.
+struct weight_vector {
+  using pair = double __attribute__((vector_size(16)));
+  static constexpr int64_t lanes = 16;
+  pair of[lanes / 2];
+
+  void load(const float* from, const int64_t* at) {
+    for (int i = 0; i < lanes / 2; ++i) of[i] = pair{double(from[at[2 * i]]), double(from[at[2 * i + 1]])};
+  }
+  void add(double factor, const weight_vector& x) {
+    const pair both = {factor, factor};
+    for (int i = 0; i < lanes / 2; ++i) of[i] += both * x.of[i];
+  }
+  void store(float* to) const {
+    using narrow = float __attribute__((vector_size(8)));
+    for (int i = 0; i < lanes / 2; ++i) {
+      const narrow two = __builtin_convertvector(of[i], narrow);
+      memcpy(to + 2 * i, &two, sizeof two);
+    }
+  }
+};
+
+// put(weight_lanes) for output channels [first, first + count), none of them on both sides of a multiple of `panel`.
 template <class Put>
-void transform_weights(const form& f, const tiling& t, int64_t first, int64_t count, const float* weights,
-                       const Put& put) {
+void transform_weights(const form& f, const tiling& t, int64_t panel, int64_t first, int64_t count,
+                       const float* weights, const Put& put) {
+  // Points lie far apart, in as many pages: what is put to one of them are several input channels.
+  constexpr int64_t lanes = weight_vector::lanes, together = 8;
   const geometry& g = t.g;
-  const int64_t base = weight_offset(g, first);
+  const int64_t base = weight_offset(g, first), sc = g.weights[1];
   const int64_t sy = g.weights[t.upright ? 4 : 3], sx = g.weights[t.upright ? 3 : 4];
-  for (int64_t channel = first; channel < first + count; ++channel) {
-    const float* w = weights + (weight_offset(g, channel) - base);
-    for (int64_t c = 0; c < g.c; ++c, w += g.weights[1])
-      for (int64_t part = 0; part < t.all_parts(); ++part) {
-        const int64_t py = part / t.parts[1], px = part % t.parts[1];
-        double wide[most_taps][most_points] = {};
-        const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
-        int64_t rows = 0;
-        for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows)
-          for (int64_t i = 0; i < t.ax; ++i)
-            for (int64_t x = tx.begin, s = 0; x < tx.end; x += t.stride[1], ++s)
-              wide[rows][i] +=
-                  f.axis[1]->g[i][s] *
-                  double(
-                      w[(t.y.filter_begin + y * t.y.filter_step) * sy + (t.x.filter_begin + x * t.x.filter_step) * sx]);
-        for (int64_t point = 0; point < t.points(); ++point) {
-          const int64_t i = point / t.ax;
-          if (py >= t.parts_at(0, i) || px >= t.parts_at(1, point % t.ax)) continue;
-          double sum = 0;
-          for (int64_t r = 0; r < rows; ++r) sum += (t.square ? f.axis[0]->g[i][r] : 1) * wide[r][point % t.ax];
-          put(channel, point, py, px, c, float(sum));
+  weight_vector taps[most_taps], wide[most_taps][most_points];
+  float values[most_points * most_points][together][lanes];
+  for (int64_t channel = first, n; channel < first + count; channel += n) {
+    n = std::min({lanes, first + count - channel, g.k - channel % g.k, panel - channel % g.k % panel});
+    const float* from = weights + (weight_offset(g, channel) - base);
+    int64_t at[lanes];  // those that are not there are the last one
+    for (int64_t i = 0; i < lanes; ++i) at[i] = std::min(i, n - 1) * g.weights[0];
+    for (int64_t begin = 0; begin < g.c; begin += together)
+      for (int64_t py = 0; py < t.parts[0]; ++py)
+        for (int64_t px = 0; px < t.parts[1]; ++px) {
+          const int64_t end = std::min(g.c, begin + together), high = t.points_of(0, py), broad = t.points_of(1, px);
+          const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
+          for (int64_t c = begin; c < end; ++c) {
+            int64_t rows = 0;
+            for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows) {
+              const float* line = from + c * sc + (t.y.filter_begin + y * t.y.filter_step) * sy;
+              int64_t columns = 0;
+              for (int64_t x = tx.begin; x < tx.end; x += t.stride[1], ++columns)
+                taps[columns].load(line + (t.x.filter_begin + x * t.x.filter_step) * sx, at);
+              for (int64_t point = 0; point < broad; ++point) {
+                weight_vector sum = {};
+                for (int64_t s = 0; s < columns; ++s) sum.add(f.axis[1]->g[point][s], taps[s]);
+                wide[rows][point] = sum;
+              }
+            }
+            for (int64_t y = 0; y < high; ++y)
+              for (int64_t x = 0; x < broad; ++x) {
+                weight_vector sum = {};
+                for (int64_t r = 0; r < rows; ++r) sum.add(t.square ? f.axis[0]->g[y][r] : 1, wide[r][x]);
+                sum.store(values[y * t.ax + x][c - begin]);
+              }
+          }
+          for (int64_t y = 0; y < high; ++y)
+            for (int64_t x = 0; x < broad; ++x) {
+              const int64_t point = y * t.ax + x;
+              put({channel / g.k, channel % g.k, n, point, py, px, begin, end, values[point][0], lanes});
+            }
         }
-      }
   }
 }
 

@@ -60,6 +60,11 @@ struct tiling {
     const int64_t a = axis_index ? ax : ay;
     return parts[axis_index] - (fewer[axis_index] && a % 2 == 0 && point == a - 1);
   }
+  // Of an axis, the points where a part has products.
+  int64_t points_of(int axis_index, int64_t part) const {
+    const int64_t a = axis_index ? ax : ay;
+    return a - (part >= parts_at(axis_index, a - 1));
+  }
   // Taps of the filter that part i is made of: from `begin` on, every stride-th.
   range taps_of(int axis_index, int64_t part) const {
     const int64_t taps = axis_index ? x.taps : y.taps, r = axis_index ? ax - mx + 1 : ay - my + 1;

@@ -118,19 +118,19 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   };
   const circle turns;
   double line[block::distances] = {};
-  pack_weights(g, first, count, static_cast<const float*>(weights),
-               [&](int64_t channel, int64_t, int64_t, const phase& ph, int64_t, int64_t tap, int64_t, float w) {
-                 if (tap == 0) clear(channel);
-                 if (tap == 0 && channel == g.groups - 1)
-                   for (int64_t i = g.groups; i < padded; ++i) clear(i);
-                 // What is further away than the image is large meets nothing.
-                 const int64_t distance = tap / ph.w.taps + ph.h.in_begin + block::lines - 1;
-                 const int64_t column = tap % ph.w.taps, at = column + ph.w.in_begin + block::columns - 1;
-                 if (column == 0) std::fill_n(line, block::distances, 0.0);
-                 if (at >= 0 && at < block::distances) line[at] = w;
-                 if (column == ph.w.taps - 1 && distance >= 0 && distance < block::distances)
-                   pack_line(turns, line, distance, channel % block::channels, chunk_of(channel));
-               });
+  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+    const int64_t channel = w.group;
+    if (w.tap == 0) clear(channel);
+    if (w.tap == 0 && channel == g.groups - 1)
+      for (int64_t i = g.groups; i < padded; ++i) clear(i);
+    // What is further away than the image is large meets nothing.
+    const int64_t distance = w.tap / w.ph.w.taps + w.ph.h.in_begin + block::lines - 1;
+    const int64_t column = w.tap % w.ph.w.taps, at = column + w.ph.w.in_begin + block::columns - 1;
+    if (column == 0) std::fill_n(line, block::distances, 0.0);
+    if (at >= 0 && at < block::distances) line[at] = w[0];
+    if (column == w.ph.w.taps - 1 && distance >= 0 && distance < block::distances)
+      pack_line(turns, line, distance, channel % block::channels, chunk_of(channel));
+  });
 }
 
 quern_status launch(const job& j, const launching& l) {

@@ -219,24 +219,26 @@ void put(uint32_t* to, int64_t, int64_t e, T x) {
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
-  const box_panels w = {g, j.row};
+  const box_panels panels = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, first, count, static_cast<const T*>(weights),
-                 [&](int64_t, int64_t k, int64_t, const phase& ph, int64_t, int64_t tap, int64_t c, T x) {
-                   uint32_t* const panel = reinterpret_cast<uint32_t*>(payload + k / j.row.nr * w.panel_bytes());
-                   const int64_t r = tap / ph.w.taps;
-                   for (int64_t kind = 0; kind < w.kinds; ++kind) {
-                     uint32_t* const image = panel + kind * w.image_words();
-                     // Zeros beside the weights, and for channels that do not exist.
-                     const int64_t end = k == g.k - 1 ? up(g.k, j.row.nr) * j.row.nr : k + 1;
-                     for (int64_t i = k; i < end && tap + c == 0; ++i)
-                       for (int64_t unit = 0; unit < w.steps * box_units; ++unit)
-                         for (int64_t word = 0; word < w.words; ++word) image[w.word_of(i, unit) + word * w.low()] = 0;
-                     const int64_t e = tap % ph.w.taps * g.c + c + w.front(kind);
-                     put(image + w.word_of(k, r * w.line_units + e / w.of_unit), w.low(), e, x);
-                   }
-                 });
+    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+      uint32_t* const panel = reinterpret_cast<uint32_t*>(payload + w.k / j.row.nr * panels.panel_bytes());
+      const int64_t line = w.tap / w.ph.w.taps * panels.line_units;
+      for (int64_t kind = 0; kind < panels.kinds; ++kind) {
+        uint32_t* const image = panel + kind * panels.image_words();
+        // Zeros beside the weights, and for channels that do not exist.
+        const int64_t end = w.k == g.k - 1 ? up(g.k, j.row.nr) * j.row.nr : w.k + 1;
+        for (int64_t i = w.k; i < end && w.tap + w.begin == 0; ++i)
+          for (int64_t unit = 0; unit < panels.steps * box_units; ++unit)
+            for (int64_t word = 0; word < panels.words; ++word)
+              image[panels.word_of(i, unit) + word * panels.low()] = 0;
+        for (int64_t c = w.begin; c < w.end; ++c) {
+          const int64_t e = w.tap % w.ph.w.taps * g.c + c + panels.front(kind);
+          put(image + panels.word_of(w.k, line + e / panels.of_unit), panels.low(), e, w[c]);
+        }
+      }
+    });
   };
   switch (type_bytes(j.row.type)) {
     case 4: return as(float{});

@@ -103,9 +103,7 @@ double instructions_of(const geometry& g, const first_conv& a, const kernel& row
 }
 
 // Blocks that run at the same time.
-int64_t resident(const kernel& row, const machine& m) {
-  return int64_t(m.gpu.multiprocessors) * fit_together(row, m);
-}
+int64_t resident(const kernel& row, const machine& m) { return int64_t(m.gpu.multiprocessors) * fit_together(row, m); }
 
 double ns_of(const geometry& g, const first_conv& a, const kernel& row, const machine& m) {
   const int64_t items = int64_t{a.tiles} * a.chunks, all = resident(row, m), blocks = std::min(items, all);
@@ -169,21 +167,23 @@ void put(uint32_t* to, int64_t e, uint16_t x) { memcpy(reinterpret_cast<char*>(t
 
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
-  const first_panels w = {g, j.row};
+  const first_panels panels = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, first, count, static_cast<const T*>(weights),
-                 [&](int64_t, int64_t k, int64_t, const phase& ph, int64_t, int64_t tap, int64_t c, T x) {
-                   uint32_t* const panel = reinterpret_cast<uint32_t*>(payload) + k / j.row.nr * w.panel_words();
-                   const int64_t r = tap / ph.w.taps, e = tap % ph.w.taps * g.c + c;
-                   // Zeros beside the weights, and for channels that do not exist.
-                   const int64_t end = k == g.k - 1 ? up(g.k, j.row.nr) * j.row.nr : k + 1;
-                   for (int64_t i = k; i < end && tap + c == 0; ++i)
-                     for (int64_t unit = 0; unit < w.steps * first_units; ++unit)
-                       for (int64_t word = 0; word < w.words; ++word)
-                         panel[w.word_of(w.column_of(i), unit) + 2 * word] = 0;
-                   put(panel + w.word_of(w.column_of(k), r * w.line_units + e / w.of_unit), e, x);
-                 });
+    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+      uint32_t* const panel = reinterpret_cast<uint32_t*>(payload) + w.k / j.row.nr * panels.panel_words();
+      // Zeros beside the weights, and for channels that do not exist.
+      const int64_t end = w.k == g.k - 1 ? up(g.k, j.row.nr) * j.row.nr : w.k + 1;
+      for (int64_t i = w.k; i < end && w.tap + w.begin == 0; ++i)
+        for (int64_t unit = 0; unit < panels.steps * first_units; ++unit)
+          for (int64_t word = 0; word < panels.words; ++word)
+            panel[panels.word_of(panels.column_of(i), unit) + 2 * word] = 0;
+      const int64_t line = w.tap / w.ph.w.taps * panels.line_units, column = panels.column_of(w.k);
+      for (int64_t c = w.begin; c < w.end; ++c) {
+        const int64_t e = w.tap % w.ph.w.taps * g.c + c;
+        put(panel + panels.word_of(column, line + e / panels.of_unit), e, w[c]);
+      }
+    });
   };
   if (j.row.type == QUERN_F32) return as(float{});
   as(uint16_t{});

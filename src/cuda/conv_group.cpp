@@ -78,25 +78,23 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const group_jobs jobs = {g, j.row};
   const int64_t mr = j.row.mr;
-  pack_weights(g, first, count, static_cast<const uint16_t*>(weights),
-               [&](int64_t group, int64_t k, int64_t, const phase&, int64_t, int64_t tap, int64_t c, uint16_t x) {
-                 const int64_t in = group % jobs.groups * g.c + c, out = group % jobs.groups * g.k + k;
-                 const int64_t set = group / jobs.groups, number = set * jobs.parts + out / mr;
-                 const auto of_job = [&](int64_t index) {
-                   return reinterpret_cast<uint16_t*>(payload) + index * jobs.words * 2;
-                 };
-                 // All inputs of an output, other groups' too; and outputs that do not exist.
-                 const bool last = group == g.groups - 1 && k == g.k - 1;
-                 const int64_t end = last ? jobs.parts * mr : out + 1;
-                 const auto clear = [&](int64_t i) {
-                   for (int64_t other = 0; other < jobs.depth; ++other)
-                     of_job(set * jobs.parts + i / mr)[jobs.at(tap, other, i % mr)] = 0;
-                 };
-                 for (int64_t i = out; i < end && c == 0; ++i) clear(i);
-                 if (out == jobs.outputs - 1 && c == 0)
-                   for (int64_t i = jobs.outputs; i < jobs.parts * mr; ++i) clear(i);
-                 of_job(number)[jobs.at(tap, in, out % mr)] = x;
-               });
+  pack_weights(g, 1, first, count, static_cast<const uint16_t*>(weights), [&](const weight_run<uint16_t>& w) {
+    const int64_t in = w.group % jobs.groups * g.c, out = w.group % jobs.groups * g.k + w.k;
+    const int64_t set = w.group / jobs.groups;
+    const auto of_job = [&](int64_t i) {
+      return reinterpret_cast<uint16_t*>(payload) + (set * jobs.parts + i / mr) * jobs.words * 2;
+    };
+    // All inputs of an output, other groups' too; and outputs that do not exist.
+    const bool last = w.group == g.groups - 1 && w.k == g.k - 1;
+    const int64_t end = last ? jobs.parts * mr : out + 1;
+    const auto clear = [&](int64_t i) {
+      for (int64_t other = 0; other < jobs.depth; ++other) of_job(i)[jobs.at(w.tap, other, i % mr)] = 0;
+    };
+    for (int64_t i = out; i < end && w.begin == 0; ++i) clear(i);
+    if (out == jobs.outputs - 1 && w.begin == 0)
+      for (int64_t i = jobs.outputs; i < jobs.parts * mr; ++i) clear(i);
+    for (int64_t c = w.begin; c < w.end; ++c) of_job(out)[jobs.at(w.tap, in + c, out % mr)] = w[c];
+  });
 }
 
 quern_status launch(const job& j, const launching& l) {

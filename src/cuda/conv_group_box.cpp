@@ -113,14 +113,13 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const box_jobs jobs = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, first, count, static_cast<const T*>(weights),
-                 [&](int64_t group, int64_t k, int64_t, const phase&, int64_t, int64_t tap, int64_t c, T x) {
-                   const int64_t begin = group * g.c % jobs.depth, out = begin + k;
-                   char* const to = payload + group * g.c / jobs.depth * jobs.of_job;
-                   // All inputs of an output, other groups' too.
-                   for (int64_t in = 0; in < jobs.depth && c == 0; ++in) jobs.put(to, tap, in, out, T{});
-                   jobs.put(to, tap, begin + c, out, x);
-                 });
+    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+      const int64_t begin = w.group * g.c % jobs.depth, out = begin + w.k;
+      char* const to = payload + w.group * g.c / jobs.depth * jobs.of_job;
+      // All inputs of an output, other groups' too.
+      for (int64_t in = 0; in < jobs.depth && w.begin == 0; ++in) jobs.put(to, w.tap, in, out, T{});
+      for (int64_t c = w.begin; c < w.end; ++c) jobs.put(to, w.tap, begin + c, out, w[c]);
+    });
   };
   j.row.type == QUERN_F32 ? as(float{}) : as(uint16_t{});
 }

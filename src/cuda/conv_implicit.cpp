@@ -147,18 +147,20 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
     using T = decltype(element);
     if (t.pair == 1)
       return pack_panels(t.plain, first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
-    pack_weights(
-        g, first, count, static_cast<const T*>(weights),
-        [&](int64_t group, int64_t k, int64_t f, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
-          const int64_t at = tap * g.c + c, width = t.plain.width(k / j.row.nr), last = ph.taps() * g.c - 1;
-          T* const panel = reinterpret_cast<T*>(payload) + t.phase(group, before, f) + t.panel(k / j.row.nr, ph.taps());
-          const auto place = [&](int64_t row, int64_t column, T x) {
-            panel[row / 2 * 2 * width + 2 * column + row % 2] = x;
-            if (row == last && row % 2 == 0) panel[row * width + 2 * column + 1] = 0;
-          };
-          place(at, k % j.row.nr, w);
-          for (int64_t i = k % j.row.nr + 1; k == g.k - 1 && i < width; ++i) place(at, i, 0);
-        });
+    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+      const int64_t index = w.k / j.row.nr, column = w.k % j.row.nr, taps = w.ph.taps(), last = taps * g.c - 1;
+      const int64_t width = t.plain.width(index), end = w.k == g.k - 1 ? width : column;
+      T* const panel = reinterpret_cast<T*>(payload) + t.phase(w.group, w.before, w.f) + t.panel(index, taps);
+      for (int64_t c = w.begin; c < w.end; ++c) {
+        const int64_t row = w.tap * g.c + c;
+        const auto place = [&](int64_t i, T x) {
+          panel[row / 2 * 2 * width + 2 * i + row % 2] = x;
+          if (row == last && row % 2 == 0) panel[row * width + 2 * i + 1] = 0;
+        };
+        place(column, w[c]);
+        for (int64_t i = column + 1; i < end; ++i) place(i, 0);
+      }
+    });
   };
   switch (type_bytes(j.row.type)) {
     case 1: return as(uint8_t{});

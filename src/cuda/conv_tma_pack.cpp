@@ -41,25 +41,24 @@ struct put_f16x3 {
 template <class T, class Put>
 void pack_as(const tma_panels& t, const view& v, const geometry& g, int64_t first, int64_t count, const T* weights,
              T* packed, Put put) {
-  pack_weights(g, first, count, weights,
-               [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
-                 // The channels of the walk from `begin` to `end` are this tap's, zeros behind the last.
-                 int64_t taps = ph.taps(), at = tap, begin = 0, end = t.chunks * t.chunk;
-                 if (v.folded) {
-                   taps = t.taps, at = tap / v.folded, begin = tap % v.folded * v.pixel;
-                   if (tap % v.folded != v.folded - 1) end = begin + v.pixel;
-                 }
-                 T* const panel = packed + t.phase(group, before) + t.panel(k / t.nr, taps);
-                 const auto place = [&](int64_t of, int64_t channel, T x) {
-                   put(panel + t.block_at(at, channel / t.chunk) * t.block(), t, group, of, channel % t.chunk, x);
-                 };
-                 place(k, begin + c, w);
-                 if (c != g.c - 1) return;
-                 for (int64_t i = begin + g.c; i < end; ++i) place(k, i, 0);
-                 if (k != g.k - 1) return;
-                 for (int64_t none = k + 1; none % t.nr != 0; ++none)
-                   for (int64_t i = begin; i < end; ++i) place(none, i, 0);
-               });
+  pack_weights(g, 1, first, count, weights, [&](const weight_run<T>& w) {
+    // The channels of the walk from `begin` to `end` are this tap's, zeros behind the last.
+    int64_t taps = w.ph.taps(), at = w.tap, begin = 0, end = t.chunks * t.chunk;
+    if (v.folded) {
+      taps = t.taps, at = w.tap / v.folded, begin = w.tap % v.folded * v.pixel;
+      if (w.tap % v.folded != v.folded - 1) end = begin + v.pixel;
+    }
+    T* const panel = packed + t.phase(w.group, w.before) + t.panel(w.k / t.nr, taps);
+    const auto place = [&](int64_t of, int64_t channel, T x) {
+      put(panel + t.block_at(at, channel / t.chunk) * t.block(), t, w.group, of, channel % t.chunk, x);
+    };
+    for (int64_t c = w.begin; c < w.end; ++c) place(w.k, begin + c, w[c]);
+    if (w.end < g.c) return;
+    for (int64_t i = begin + g.c; i < end; ++i) place(w.k, i, 0);
+    if (w.k < g.k - 1) return;
+    for (int64_t none = w.k + 1; none % t.nr != 0; ++none)
+      for (int64_t i = begin; i < end; ++i) place(none, i, 0);
+  });
 }
 
 // Of channels [first, first + count): what their largest finite weight asks for.
@@ -70,11 +69,11 @@ void pack_exponents(const tma_panels& t, const geometry& g, int64_t first, int64
     const int64_t end = channel % g.k == g.k - 1 ? t.exponent(channel / g.k + 1, 0) : at + 1;
     std::fill(exponents + at, exponents + end, f16x3_exponent(0));
   }
-  pack_weights(g, first, count, weights,
-               [&](int64_t group, int64_t k, int64_t, const phase&, int64_t, int64_t, int64_t, float w) {
-                 int32_t& e = exponents[t.exponent(group, k)];
-                 if (isfinite(w)) e = std::min(e, f16x3_exponent(w));
-               });
+  pack_weights(g, 1, first, count, weights, [&](const weight_run<float>& w) {
+    int32_t& e = exponents[t.exponent(w.group, w.k)];
+    for (int64_t c = w.begin; c < w.end; ++c)
+      if (isfinite(w[c])) e = std::min(e, f16x3_exponent(w[c]));
+  });
 }
 
 }  // namespace

@@ -71,16 +71,15 @@ double error_bound(const full_problem& p) {
 // Of a channel, a row of elements for each distance of lines, whose elements are of distances along the line.
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
-  pack_weights(g, first, count, static_cast<const uint16_t*>(weights),
-               [&](int64_t channel, int64_t, int64_t, const phase& ph, int64_t, int64_t tap, int64_t, uint16_t w) {
-                 char* const own = payload + channel * block::weight_bytes;
-                 if (tap == 0) memset(own, 0, block::weight_bytes);
-                 const int64_t row = tap / ph.w.taps + ph.h.in_begin + block::lines - 1;
-                 const int64_t at = tap % ph.w.taps + ph.w.in_begin + block::row_first;
-                 // What is further away than the image is large meets nothing.
-                 if (row >= 0 && row < block::distances && at >= 0 && at < block::row_elements)
-                   reinterpret_cast<uint16_t*>(own)[row * block::row_elements + at] = w;
-               });
+  pack_weights(g, 1, first, count, static_cast<const uint16_t*>(weights), [&](const weight_run<uint16_t>& w) {
+    char* const own = payload + w.group * block::weight_bytes;
+    if (w.tap == 0) memset(own, 0, block::weight_bytes);
+    const int64_t row = w.tap / w.ph.w.taps + w.ph.h.in_begin + block::lines - 1;
+    const int64_t at = w.tap % w.ph.w.taps + w.ph.w.in_begin + block::row_first;
+    // What is further away than the image is large meets nothing.
+    if (row >= 0 && row < block::distances && at >= 0 && at < block::row_elements)
+      reinterpret_cast<uint16_t*>(own)[row * block::row_elements + at] = w[0];
+  });
 }
 
 quern_status launch(const job& j, const launching& l) {

@@ -62,14 +62,15 @@ void pack_few(const job& j, int64_t first, int64_t count, const void* weights, c
   const few_panels panels = {g};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, first, count, static_cast<const T*>(weights),
-                 [&](int64_t group, int64_t k, int64_t, const phase& ph, int64_t before, int64_t tap, int64_t c, T w) {
-                   T* const to = reinterpret_cast<T*>(payload) + panels.phase(before);
-                   const int64_t output = group * g.k + k, all = outputs_of(g);
-                   to[panels.at(output, ph.taps(), tap, c)] = w;
-                   if (output != all - 1) return;
-                   for (int64_t i = all; i < panels.panels * few_lanes; ++i) to[panels.at(i, ph.taps(), tap, c)] = T{};
-                 });
+    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+      T* const to = reinterpret_cast<T*>(payload) + panels.phase(w.before);
+      const int64_t output = w.group * g.k + w.k, all = outputs_of(g), taps = w.ph.taps();
+      const int64_t end = output == all - 1 ? panels.panels * few_lanes : all;
+      for (int64_t c = w.begin; c < w.end; ++c) {
+        to[panels.at(output, taps, w.tap, c)] = w[c];
+        for (int64_t i = all; i < end; ++i) to[panels.at(i, taps, w.tap, c)] = T{};
+      }
+    });
   };
   switch (type_bytes(j.row.type)) {
     case 1: return as(uint8_t{});
