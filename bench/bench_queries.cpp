@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What asking costs: the best plan of each layer of core.txt, by prediction and from a table of tuning that has all of
-// them, and all its candidates, in NCHW and NHWC.
+// What comes before the first run of each layer of core.txt, in NCHW and NHWC: the best plan, by prediction and from a
+// table of tuning that has all of them; all its candidates; and the plan's weights, packed.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "jobs.h"
+#include "operands.h"
+#include "peak.h"
 #include "stop.h"
 #include "tuning_file.h"
 
@@ -44,11 +46,30 @@ void all(benchmark::State& state, const quern_problem& problem, const quern_wish
   state.counters["candidates"] = static_cast<double>(count);
 }
 
+void pack(benchmark::State& state, const quern_problem& problem, const quern_wish&) {
+  quern_plan plan = {};
+  quern_error error = {};
+  if (quern_plan_make(&plan, nullptr, &problem, nullptr, &error)) return state.SkipWithError(error.text);
+  if (plan.packed_bytes == 0) return state.SkipWithError("packs nothing");
+  const tools::operands data(plan.problem, tools::values::real, 1);
+  const tools::buffer packed(plan.packed_bytes);
+  for (auto _ : state) {
+    if (quern_pack(&plan, data.weights.get(), packed.get(), plan.packed_bytes, nullptr, &error))
+      return state.SkipWithError(error.text);
+    benchmark::ClobberMemory();
+  }
+  const uint64_t bytes = data.weights.bytes() + plan.packed_bytes;
+  state.counters["weights"] = static_cast<double>(data.weights.bytes() / sizeof(float));
+  state.counters["bytes"] = static_cast<double>(bytes);
+  state.counters["copied"] = tools::copy_gbytes_per_second(bytes);
+  state.SetLabel(plan.algorithm);
+}
+
 struct question {
   const char* name;
   void (*ask)(benchmark::State&, const quern_problem&, const quern_wish& with_table);
 };
-constexpr question questions[] = {{"best", best}, {"tuned", tuned}, {"all", all}};
+constexpr question questions[] = {{"best", best}, {"tuned", tuned}, {"all", all}, {"pack", pack}};
 
 }  // namespace
 

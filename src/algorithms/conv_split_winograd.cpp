@@ -49,7 +49,11 @@ void pack(const form& f, const job& j, int64_t first, int64_t count, const void*
                       const int64_t part = (w.py * t.parts_at(1, w.point % t.ax) + w.px) * steps.blocks();
                       for (int64_t c = w.begin; c < w.end; ++c) {
                         const panel_step to(steps, phase, t.parts_at(w.point), w.k / panel, part + c / depth);
-                        to.put(parts, w.k, c, w[c], w.count);
+                        for (int64_t i = 0; i < w.count; i += split_vector::lanes) {
+                          split_vector::floats four;
+                          memcpy(&four, w[c] + i, sizeof four);
+                          to.put(parts, w.k + i, c, split_vector(four), w.count - i);
+                        }
                         clear_beside(steps, to, {w.k, w.k + w.count}, c);
                       }
                     });

@@ -31,23 +31,27 @@ struct packed_steps {
 
 // Weights that are split side by side: a compiler makes vectors of what is written as vectors alone.
 struct split_vector {
-  static constexpr int64_t lanes = 8;
+  static constexpr int64_t lanes = 4;
   using floats = float __attribute__((vector_size(16)));
   using words = uint32_t __attribute__((vector_size(16)));
-  floats left[lanes / 4];
+  floats left;
+  bool ordinary;  // no part of them is or rounds to what is not finite
 
-  explicit split_vector(const float* x) { memcpy(left, x, sizeof left); }
+  explicit split_vector(floats x) : left(x) {
+    const words large = words((words(left) & 0x7fffffff) > 0x7f000000);
+    ordinary = !(large[0] | large[1] | large[2] | large[3]);
+  }
   // Takes the upper halves of their bits, rounded to nearest, but not to infinity, from what is left.
-  void take(uint32_t* parts) {
-    for (int i = 0; i < lanes / 4; ++i) {
-      const words bits = words(left[i]), rounded = bits + 0x7fff + (bits >> 16 & 1);
-      const words infinite = words{} + 0x7f800000, is_finite = words((rounded & infinite) != infinite);
-      const words near = ((rounded & is_finite) | (bits & ~is_finite)) & 0xffff0000;
-      const words is_number = words((bits & 0x7fffffff) <= infinite);
-      const words part = (near & is_number) | (0x7fc00000 & ~is_number);
-      left[i] -= floats(part);
-      memcpy(parts + 4 * i, &part, sizeof part);
+  words take() {
+    constexpr uint32_t infinite = 0x7f800000;
+    const words bits = words(left);
+    words part = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    for (int i = 0; i < lanes && !ordinary; ++i) {
+      if ((part[i] & infinite) == infinite) part[i] = bits[i] & 0xffff0000;
+      if ((bits[i] & 0x7fffffff) > infinite) part[i] = 0x7fc00000;
     }
+    left -= floats(part);
+    return part >> 16;
   }
 };
 
@@ -60,18 +64,21 @@ struct panel_step {
       : begin(phase + index * steps.panel_bytes(taps) + step * steps.width(index) * steps.tile_bytes()),
         part(steps.width(index) * tile * depth) {}
 
-  // Of output channels k to k + count, all of one tile, and an input channel: `weights` has room for whole lanes.
-  void put(int64_t parts, int64_t k, int64_t c, const float* weights, int64_t count) const {
-    const int64_t at = k % panel / tile * tile * depth + k % tile * 2 + c % tile * panel + c % depth / tile;
-    for (int64_t first = 0; first < count; first += split_vector::lanes) {
-      split_vector rest(weights + first);
-      uint16_t* to = reinterpret_cast<uint16_t*>(begin) + at + 2 * first;
-      for (int64_t p = 0; p < parts; ++p, to += part) {
-        uint32_t bits[split_vector::lanes];
-        rest.take(bits);
-        for (int64_t i = 0; i < std::min(count - first, split_vector::lanes); ++i) to[2 * i] = uint16_t(bits[i] >> 16);
-      }
+  // Of output channels k to k + count, all of one tile, and an input channel.
+  void put(int64_t parts, int64_t k, int64_t c, split_vector weights, int64_t count) const {
+    uint16_t* to = reinterpret_cast<uint16_t*>(begin) + k % panel / tile * tile * depth + k % tile * 2 +
+                   c % tile * panel + c % depth / tile;
+    for (int64_t p = 0; p < parts; ++p, to += part) {
+      const split_vector::words bits = weights.take();
+      if (count >= split_vector::lanes)
+        for (int i = 0; i < split_vector::lanes; ++i) to[2 * i] = uint16_t(bits[i]);
+      else
+        for (int64_t i = 0; i < count; ++i) to[2 * i] = uint16_t(bits[i]);
     }
+  }
+  void clear(int64_t parts, range k, int64_t c) const {
+    for (; k.begin < k.end; k.begin += split_vector::lanes)
+      put(parts, k.begin, c, split_vector(split_vector::floats{}), k.count());
   }
 };
 
@@ -80,9 +87,8 @@ inline void clear_beside(const packed_steps& steps, const panel_step& to, range 
   const geometry& g = steps.g;
   const int64_t k_end = k.end == g.k ? up(g.k, tile) * tile : k.end;
   const int64_t c_end = c == g.c - 1 ? up(g.c, depth) * depth : c + 1;
-  float zeros[tile] = {};
-  if (k_end > k.end) to.put(steps.parts, k.end, c, zeros, k_end - k.end);
-  for (int64_t z = c + 1; z < c_end; ++z) to.put(steps.parts, k.begin, z, zeros, k_end - k.begin);
+  to.clear(steps.parts, {k.end, k_end}, c);
+  for (int64_t z = c + 1; z < c_end; ++z) to.clear(steps.parts, {k.begin, k_end}, z);
 }
 
 // Output channels [first, first + count).
@@ -93,9 +99,11 @@ inline void pack_steps(const packed_steps& steps, int64_t first, int64_t count, 
     char* const phase = payload + steps.phase(w.group, w.before);
     for (int64_t c = w.begin; c < w.end; ++c) {
       const panel_step to(steps, phase, w.ph.taps(), w.k / panel, first_step + c / depth * plane);
-      float values[tile] = {};
-      for (int64_t i = 0; i < w.count; ++i) values[i] = w(i, c);
-      to.put(steps.parts, w.k, c, values, w.count);
+      for (int64_t i = 0; i < w.count; i += split_vector::lanes) {
+        const auto weight = [&](int64_t lane) { return i + lane < w.count ? w(i + lane, c) : 0; };
+        const split_vector four(split_vector::floats{weight(0), weight(1), weight(2), weight(3)});
+        to.put(steps.parts, w.k + i, c, four, w.count - i);
+      }
       clear_beside(steps, to, {w.k, w.k + w.count}, c);
     }
   });

@@ -15,7 +15,7 @@
 namespace quern::split_winograd_driver {
 
 using split_driver::depth, split_driver::packed_steps, split_driver::panel, split_driver::panel_step,
-    split_driver::tile;
+    split_driver::split_vector, split_driver::tile;
 using winograd_driver::destination_run, winograd_driver::source_run, winograd_driver::through_buffer;
 using winograd_driver::tile_groups, winograd_driver::block_panels, winograd_driver::blocks,
     winograd_driver::image_ahead, winograd_driver::weights_ahead;
