@@ -244,14 +244,15 @@ void multiply(const work& t, const char* weights, int64_t first, int64_t last) {
   int64_t turn = 0, slot = 0;
   outgoing* before = nullptr;
   row.split->begin(size_t(walk.rows()));
+  // Weights that L2 does not keep are asked for ahead, and the first again for the next band: with each call as many
+  // lines as all calls read, so far ahead that the first pair of tiles finds what it reads of a chunk, and no farther,
+  // as L2 is to keep the chunk too.
+  const int64_t calls_of_panel = std::max<int64_t>(1, up(walk.tiles(), 2)), panel_lines = panel_bytes / 64;
+  const int64_t all_lines = (last - first) * panel_lines, share = up(panel_lines, calls_of_panel);
+  const bool passes = chunk_panels < last - first;
+  int64_t line = std::min(all_lines, chunk_panels * (panel_lines - share) + 512);
   for (int64_t from = first; from < last; from += chunk_panels) {
     const int64_t to = std::min(last, from + chunk_panels);
-    // The next chunk, or the first again for the next band, a share of its lines with each call.
-    const bool passes = chunk_panels < last - first;
-    const int64_t next = to < last ? to : first, fetched = std::min(chunk_panels, last - next) * panel_bytes / 64;
-    const int64_t calls = std::max<int64_t>(1, up(walk.tiles(), 2) * (to - from)), share = up(fetched, calls);
-    const char* ahead = weights + next * panel_bytes;
-    int64_t left = passes ? fetched : 0;
     for (int64_t index = 0; index < walk.tiles(); index += 2) {
       tile_pair& p = pairs[turn ^= 1];
       walk.pair(index, p);
@@ -264,8 +265,10 @@ void multiply(const work& t, const char* weights, int64_t first, int64_t last) {
         call.n = size_t(n), call.sums = t.buffer.sums + slot * block_floats;
         call.b = weights + k * panel_bytes + t.td.begin * plane * steps.blocks() * steps.width(k) * steps.tile_bytes();
         call.before = before ? &before->call : nullptr;
-        call.ahead = ahead, call.lines = size_t(std::min(share, left));
-        ahead += 64 * call.lines, left -= int64_t(call.lines);
+        if (line == all_lines) line = 0;
+        call.ahead = weights + first * panel_bytes + 64 * line;
+        call.lines = passes ? size_t(std::min(share, all_lines - line)) : 0;
+        line += int64_t(call.lines);
         row.split->products[t.parts - 2](call);
         if (before) sow(t, *before);
         before = &o;

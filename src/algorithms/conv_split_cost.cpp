@@ -138,11 +138,13 @@ cost predict(const full_problem& p, const kernel&, const blocking& b, const mach
       !b.word[line] && band > 0.6 * double(m.l2)
           ? band * bands_of_all * double(g.groups) * double(up(up(g.k, panel), std::max<int64_t>(1, b.word[chunk])))
           : 0;
-  // Of a panel that L2 does not keep beside the next one and the band, every two tiles wait for what was pushed out.
+  // Of a panel that L2 does not keep beside what is asked for ahead and the band, every two tiles wait for what was
+  // pushed out.
   const packed_steps steps = {g, parts};
-  const double panels = 2 * double(steps.panel_bytes(phase_of(g, 0).taps())) + band;
-  const double pushed_out = streams ? std::clamp(panels / double(m.l2) - 1, 0.0, 1.0) : 0;
   const double pairs = double(g.out[1] * g.out[2]) / double(b.word[bands] * b.word[columns] * 2 * tile);
+  const double panels =
+      (2 - 1 / std::max(1.0, std::ceil(pairs))) * double(steps.panel_bytes(phase_of(g, 0).taps())) + band;
+  const double pushed_out = streams ? std::clamp(panels / double(m.l2) - 1, 0.0, 1.0) : 0;
   const double passing = (streams ? 0 : weights) + o.output / rate + again / (copy_rate(m, band) * m.cycle_ns);
   // Lines of planes are shorter, and each in another page.
   const double waited = (in.src ? 0.7 : 1.2) * o.image / rate + (streams ? 0.5 * weights : 0) +
