@@ -49,18 +49,12 @@ refusal refuse_columns(const geometry& g, const kernel& row, quern_layout layout
 
 refusal refuse(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
-  if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
-    return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
-  if (g.dst_block == 1 && p.dst.size[1] > 1 && g.dst[1] != 1)
-    return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
+  if (const refusal why = refuse_channels_apart(p)) return why;
   if (!side_by_side(g.c, g.groups, g.src_block) && g.c % g.src_block)
     return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, up(g.c, g.src_block) * g.src_block};
   if (const refusal why = refuse_columns(g, row, p.dst.layout, "dst.layout")) return why;
-  if (p.epilogue.residual) {
-    if (g.residual_block == 1 && p.dst.size[1] > 1 && g.residual[1] != 1)
-      return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+  if (p.epilogue.residual)
     if (const refusal why = refuse_columns(g, row, p.residual.layout, "residual.layout")) return why;
-  }
   return g.refuse_phases();
 }
 

@@ -80,10 +80,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
     if (k > most) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", k, most};
   }
   const geometry& g = geometry_of(p);
-  if (g.src_block == 1 && g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
-  if (g.dst_block == 1 && g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
-  if (p.epilogue.residual && g.residual_block == 1 && g.residual[1] != 1)
-    return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+  if (const refusal why = refuse_channels_apart(p)) return why;
   // Halves of a vector lie in one piece each, which none of a group's vectors crosses.
   const int64_t whole = whole_groups(row, c, k), half = row.vector / 2;
   const auto splits = [&](int64_t block) {

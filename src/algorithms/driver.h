@@ -121,6 +121,18 @@ inline refusal refuse_pixels_apart(const full_problem& p) {
   return {};
 }
 
+// For drivers that read and write the channels of a pixel where they lie side by side, all or in blocks.
+inline refusal refuse_channels_apart(const full_problem& p) {
+  const geometry& g = geometry_of(p);
+  if (g.src_block == 1 && p.src.size[1] > 1 && g.src[1] != 1)
+    return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
+  if (g.dst_block == 1 && p.dst.size[1] > 1 && g.dst[1] != 1)
+    return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
+  if (p.epilogue.residual && g.residual_block == 1 && p.dst.size[1] > 1 && g.residual[1] != 1)
+    return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+  return {};
+}
+
 // Of a chain of as many fused multiply-adds as the filter has taps and channels, and an addition, in f32, over
 // the sum of magnitudes (Higham 2002, lemma 3.1).
 inline double chain_bound(const full_problem& p) {
