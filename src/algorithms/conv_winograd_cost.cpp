@@ -106,7 +106,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double passes = b.word[weights_ahead] ? double(b.word[tile_groups]) : o.weights > double(m.l2) * 5 / 8;
   const double passing = passes * passing_cycles(m, o.weights);
   const bool slow = slow_l3(m), hold_up = slow || copy_rate(m, o.weights) * m.cycle_ns < 9;
-  const double alone = (hold_up ? 0.85 : 0.7) * passing;  // read, not copied
+  const double alone = (slow ? 0.75 : hold_up ? 0.85 : 0.7) * passing;  // read, not copied
   const double weights = hold_up ? std::hypot(alone, b.cycles) - b.cycles : std::max(0.1 * alone, alone - b.cycles);
   // Those of a group are used in one go, and come from where they stay from run to run: L2 keeps less than it holds.
   const double lost = std::clamp(4 * (o.all() + double(b.workspace_bytes)) / double(m.l2) - 3, 0.0, 1.0);
