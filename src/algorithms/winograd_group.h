@@ -65,17 +65,6 @@ void for_each_group(const form& f, const job& j, const execution& e, int64_t pan
   });
 }
 
-// Transformed weights of output channels k to k + count of a group and of input channels `begin` to `end`, at a point,
-// of a part of the taps.
-struct weight_lanes {
-  int64_t group, k, count;
-  int64_t point, py, px;
-  int64_t begin, end;
-  const float* values;
-  int64_t next;  // from an input channel to the next
-  const float* operator[](int64_t c) const { return values + (c - begin) * next; }
-};
-
 // Weights that are transformed side by side: a compiler makes vectors of what is written as vectors alone.
 struct weight_vector {
   using pair = double __attribute__((vector_size(16)));
@@ -98,53 +87,72 @@ struct weight_vector {
   }
 };
 
+// Transformed weights of output channels k to k + count of a group and of input channels `begin` to `end`, at a point,
+// of a part of the taps.
+struct weight_lanes {
+  int64_t group, k, count;
+  int64_t point, py, px;
+  int64_t begin, end;
+  const float (*values)[weight_vector::lanes];
+  const float* operator[](int64_t c) const { return values[c - begin]; }
+};
+
+// Points lie far apart, in as many pages: what is put to one of them are several input channels.
+constexpr int64_t weight_channels = 8;
+using weight_points = float[most_points * most_points][weight_channels][weight_vector::lanes];
+
+// Of one input channel, the c-th of those: filters `at` elements from each other.
+inline void transform_part(const form& f, const tiling& t, int64_t py, int64_t px, const float* from, const int64_t* at,
+                           int64_t c, weight_points& values) {
+  const int64_t sy = t.g.weights[t.upright ? 4 : 3], sx = t.g.weights[t.upright ? 3 : 4];
+  const int64_t high = t.points_of(0, py), broad = t.points_of(1, px);
+  const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
+  weight_vector taps[most_taps], wide[most_taps][most_points];
+  int64_t rows = 0;
+  for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows) {
+    const float* line = from + (t.y.filter_begin + y * t.y.filter_step) * sy;
+    int64_t columns = 0;
+    for (int64_t x = tx.begin; x < tx.end; x += t.stride[1], ++columns)
+      taps[columns].load(line + (t.x.filter_begin + x * t.x.filter_step) * sx, at);
+    for (int64_t point = 0; point < broad; ++point) {
+      weight_vector sum = {};
+      for (int64_t s = 0; s < columns; ++s) sum.add(f.axis[1]->g[point][s], taps[s]);
+      wide[rows][point] = sum;
+    }
+  }
+  for (int64_t y = 0; y < high; ++y)
+    for (int64_t x = 0; x < broad; ++x) {
+      weight_vector sum = {};
+      for (int64_t r = 0; r < rows; ++r) sum.add(t.square ? f.axis[0]->g[y][r] : 1, wide[r][x]);
+      sum.store(values[y * t.ax + x][c]);
+    }
+}
+
 // put(weight_lanes) for output channels [first, first + count), none of them on both sides of a multiple of `panel`.
 template <class Put>
 void transform_weights(const form& f, const tiling& t, int64_t panel, int64_t first, int64_t count,
                        const float* weights, const Put& put) {
-  // Points lie far apart, in as many pages: what is put to one of them are several input channels.
-  constexpr int64_t lanes = weight_vector::lanes, together = 8;
+  constexpr int64_t lanes = weight_vector::lanes;
   const geometry& g = t.g;
-  const int64_t base = weight_offset(g, first), sc = g.weights[1];
-  const int64_t sy = g.weights[t.upright ? 4 : 3], sx = g.weights[t.upright ? 3 : 4];
-  weight_vector taps[most_taps], wide[most_taps][most_points];
-  float values[most_points * most_points][together][lanes];
+  const int64_t base = weight_offset(g, first);
+  weight_points values;
   for (int64_t channel = first, n; channel < first + count; channel += n) {
-    n = std::min({lanes, first + count - channel, g.k - channel % g.k, panel - channel % g.k % panel});
+    const int64_t group = channel / g.k, k = channel % g.k;
+    n = std::min({lanes, first + count - channel, g.k - k, panel - k % panel});
     const float* from = weights + (weight_offset(g, channel) - base);
     int64_t at[lanes];  // those that are not there are the last one
     for (int64_t i = 0; i < lanes; ++i) at[i] = std::min(i, n - 1) * g.weights[0];
-    for (int64_t begin = 0; begin < g.c; begin += together)
-      for (int64_t py = 0; py < t.parts[0]; ++py)
-        for (int64_t px = 0; px < t.parts[1]; ++px) {
-          const int64_t end = std::min(g.c, begin + together), high = t.points_of(0, py), broad = t.points_of(1, px);
-          const range ty = t.taps_of(0, py), tx = t.taps_of(1, px);
-          for (int64_t c = begin; c < end; ++c) {
-            int64_t rows = 0;
-            for (int64_t y = ty.begin; y < ty.end; y += t.stride[0], ++rows) {
-              const float* line = from + c * sc + (t.y.filter_begin + y * t.y.filter_step) * sy;
-              int64_t columns = 0;
-              for (int64_t x = tx.begin; x < tx.end; x += t.stride[1], ++columns)
-                taps[columns].load(line + (t.x.filter_begin + x * t.x.filter_step) * sx, at);
-              for (int64_t point = 0; point < broad; ++point) {
-                weight_vector sum = {};
-                for (int64_t s = 0; s < columns; ++s) sum.add(f.axis[1]->g[point][s], taps[s]);
-                wide[rows][point] = sum;
-              }
-            }
-            for (int64_t y = 0; y < high; ++y)
-              for (int64_t x = 0; x < broad; ++x) {
-                weight_vector sum = {};
-                for (int64_t r = 0; r < rows; ++r) sum.add(t.square ? f.axis[0]->g[y][r] : 1, wide[r][x]);
-                sum.store(values[y * t.ax + x][c - begin]);
-              }
+    for (int64_t begin = 0; begin < g.c; begin += weight_channels)
+      for (int64_t part = 0; part < t.all_parts(); ++part) {
+        const int64_t end = std::min(g.c, begin + weight_channels), py = part / t.parts[1], px = part % t.parts[1];
+        for (int64_t c = begin; c < end; ++c)
+          transform_part(f, t, py, px, from + c * g.weights[1], at, c - begin, values);
+        for (int64_t y = 0; y < t.points_of(0, py); ++y)
+          for (int64_t x = 0; x < t.points_of(1, px); ++x) {
+            const int64_t point = y * t.ax + x;
+            put({group, k, n, point, py, px, begin, end, values[point]});
           }
-          for (int64_t y = 0; y < high; ++y)
-            for (int64_t x = 0; x < broad; ++x) {
-              const int64_t point = y * t.ax + x;
-              put({channel / g.k, channel % g.k, n, point, py, px, begin, end, values[point][0], lanes});
-            }
-        }
+      }
   }
 }
 
