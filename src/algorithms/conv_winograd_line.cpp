@@ -67,7 +67,7 @@ struct line_sizes {
         point(lines * matrix),
         ring(planes * a * point),
         sums(a * line_sums * row.vector) {}
-  int64_t bytes() const { return (2 * sums + ring + planes * source) * 4 + lines * terms * int64_t(sizeof(float*)); }
+  int64_t bytes() const { return (2 * sums + ring + planes * source) * 4 + 2 * lines * terms * int64_t(sizeof(float*)); }
 };
 
 bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, const kernel& row) {
@@ -180,6 +180,7 @@ void run(const job& j, const execution& e) {
   const phase ph = phase_of(g, 0);
   const panel_sizes panels(g, row);
   const int64_t all_steps = s.lines * s.terms, most = line_tiles(int(panels.vectors));
+  const int64_t last_nr = up(panels.size(panels.count - 1), row.vector) * row.vector;
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
@@ -191,7 +192,13 @@ void run(const job& j, const execution& e) {
     float* const sums = reinterpret_cast<float*>(workspace);
     float* const ring = sums + 2 * s.sums;
     float* const source = ring + s.ring;
+    // Of any line's first step on, as many lines as the ring has follow each other.
     const float** const steps = reinterpret_cast<const float**>(source + s.planes * s.source);
+    const float** step = steps;
+    for (int64_t slot = 0; slot < 2 * s.lines; ++slot)
+      for (int64_t c = 0; c < g.c; ++c)
+        for (int64_t part = 0; part < s.stride; ++part)
+          *step++ = ring + slot % s.lines * s.matrix + part * s.pixel + c * (s.dense ? 1 : s.a * s.point);
 
     // The block's pixels on the image; around them zeros, which no line overwrites.
     const int64_t x0 = ph.w.in_begin + first * ph.w.in_step;
@@ -200,7 +207,7 @@ void run(const job& j, const execution& e) {
     const bool inside = z >= 0 && z < g.in[0];
     const bool in_place = s.dense && on.count() == s.wide;
     if (!in_place) std::fill(source, source + s.planes * s.source, 0.0f);
-    const auto transform = [&](int64_t y) {
+    const auto transform = [&](int64_t y, int64_t slot) {
       const float* const from = src + n * g.src[0] + z * g.src[2] + y * g.src[3] + on.begin * g.src[4];
       float* const to = source + (on.begin - x0) * s.pixel;
       if (!in_place && s.dense)
@@ -215,11 +222,11 @@ void run(const job& j, const execution& e) {
         for (int64_t i = 0; i < on.count() * s.pixel; i += 16) __builtin_prefetch(from + 2 * g.src[3] + i, 0, 3);
       for (int64_t plane = 0; plane < s.planes; ++plane)
         row.winograd_line({size_t(s.positions), in_place ? from : source + plane * s.source, size_t(s.stride * s.pixel),
-                           ring + y % s.lines * s.matrix + plane * s.a * s.point, size_t(s.point)});
+                           ring + slot * s.matrix + plane * s.a * s.point, size_t(s.point)});
     };
 
     winograd_strip_f32 call = {};
-    call.step = steps, call.matrix = size_t(s.point), call.tile = size_t(s.m * s.stride * s.pixel);
+    call.matrix = size_t(s.point), call.tile = size_t(s.m * s.stride * s.pixel);
     call.sums = sums;
     winograd_sums_f32 before = {};
     before.out.epilogue = &epilogue;
@@ -228,21 +235,21 @@ void run(const job& j, const execution& e) {
     if (g.residual_block > 1)
       before.out.residual_block = size_t(g.residual_block), before.out.residual_next = size_t(g.residual[1]);
     before.out.stream = word[streams];
-    int64_t next = 0;  // line to transform
+    int64_t next = 0, slot = 0;  // line to transform, and its place in the ring
+    range taps = {}, same = {};  // of lines of outputs that meet as many lines
     for (int64_t y = rows.begin; y < rows.end; ++y) {
-      const range taps = inside ? ph.h.taps_at(y) : range{0, 0};
+      if (y >= same.end && inside && on.count() > 0) same = ph.h.span(y, rows.end), taps = ph.h.taps_at(y);
       const int64_t top = ph.h.in_begin + y * ph.h.in_step;
-      for (next = std::max(next, top + taps.begin); on.count() > 0 && next < top + taps.end; ++next) transform(next);
-      call.steps = 0;
-      int64_t slot = (top + taps.begin) % s.lines;
-      for (int64_t r = taps.begin; r < taps.end && on.count() > 0; ++r, slot = slot + 1 == s.lines ? 0 : slot + 1)
-        for (int64_t c = 0; c < g.c; ++c)
-          for (int64_t part = 0; part < s.stride; ++part)
-            steps[call.steps++] = ring + slot * s.matrix + part * s.pixel + c * (s.dense ? 1 : s.a * s.point);
+      for (next = std::max(next, top + taps.begin); next < top + taps.end; ++next) {
+        transform(next, slot);
+        slot = slot + 1 == s.lines ? 0 : slot + 1;
+      }
+      const int64_t oldest = slot - taps.count() + (slot < taps.count() ? s.lines : 0);
+      call.step = steps + oldest * s.terms, call.steps = size_t(taps.count() * s.terms);
       for (int64_t i = 0; i < strips.tiles; ++i)
         for (int64_t k = 0; k < panels.count; ++k) {
           const int64_t x = first + strips.begin(i) * s.m, channel = panels.begin(k);
-          const int64_t nr = up(panels.size(k), row.vector) * row.vector;
+          const int64_t nr = k + 1 == panels.count ? last_nr : panels.channels;
           const auto place = [&](const int64_t* stride) {
             return n * stride[0] + d * stride[2] + y * stride[3] + x * stride[4];
           };

@@ -19,7 +19,7 @@ void transform_line(const winograd_transform_f32& call) {
   const winograd_transform_f32 t = call;
   for (size_t x = 0; x < t.n; x += V::width) {
     V d[A], o[A];
-    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = V::load(t.src + x + k * t.apart);
+    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = V::load(t.src + x + k * t.apart), V::hold(d[k]);
     input_line<A>(d, o);
     QUERN_UNROLL for (int j = 0; j < A; ++j) o[j].store(t.v + j * t.matrix + x);
   }
@@ -77,8 +77,9 @@ struct sum_parts {
   template <int NV>
   static sum_parts of(size_t tiles) {
     constexpr int fit = held_sums<V> / NV, most = fit < 14 ? fit : 14;
-    const size_t count = (tiles + most - 1) / most, each = (tiles + count - 1) / count;
-    return {each, NV, instance<most, NV>(each), instance<most, NV>(tiles - (count - 1) * each)};
+    static_assert(line_tiles(NV) <= 2 * most);
+    const size_t each = tiles <= most ? tiles : (tiles + 1) / 2;
+    return {each, NV, instance<most, NV>(each), instance<most, NV>(tiles <= most ? tiles : tiles - each)};
   }
   // Four vectors of which registers do not hold enough tiles are two and two.
   static sum_parts of(size_t tiles, size_t vectors) {
