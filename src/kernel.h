@@ -326,6 +326,7 @@ struct winograd_output_f32 {
 // Winograd's F(m, r) along x, with a = m + r - 1 points, and plain sums of lines and channels: for few channels.
 //
 //   line     V[j * matrix + x] = sum over k < a of BT[j][k] * src[x + k * apart]      x < n, and up to a whole vector
+//            where pixels from `begin` on up to `end` are read, and others are zeros
 //   strip    S[j][t][k] = sum over p < steps of
 //                step[p][first + j * matrix + t * tile] * weights[j * point + p * nr + k]
 //   finish   C[t * m + i][k] = epilogue(sum over j < a of AT[i][j] * S[j][t][k])
@@ -334,31 +335,40 @@ struct winograd_output_f32 {
 // step is a line of the filter, a channel and, at stride 2, one of two interleaved images.  S has nr channels a tile
 // and line_sums vectors a point: of so many vectors of channels, up to row.nr, line_tiles() tiles at a time.  A strip
 // finishes the one before meanwhile.
+//
+// Rows for three taps at stride 2 alone (step 2) take taps 0 and 2 by F(2, 2), and tap 1 beside them:
+//
+//   line     V[x] = src[x], V[matrix + x] = src[x] - src[x + apart]
+//   strip    C as above, of tiles of four pixels and two outputs; a point has weights w0, w0 + w2, w2 and w1
+//
+// They have no finish, read V of up to the next eighth tile, and fetch ahead.
 inline constexpr int line_sums = 24;
 constexpr int line_tiles(int vectors) { return vectors == 1 ? 14 : line_sums / vectors; }
 
 struct winograd_transform_f32 {
-  size_t n;
+  ptrdiff_t n, begin, end;
   const float* src;
-  size_t apart;
+  ptrdiff_t apart;
   float* v;
-  size_t matrix;
+  ptrdiff_t matrix;
 };
 
 struct winograd_sums_f32 {
   size_t tiles, pixels, n;
-  const float* sums;
+  float* sums;
   output_f32 out;  // rows are pixels
 };
 
 struct winograd_strip_f32 {
-  size_t tiles, n, steps;
+  size_t steps;
   const float* const* step;
   size_t first, matrix, tile;
   const float* weights;
   size_t point;
-  float* sums;
+  const winograd_sums_f32* to;
   const winograd_sums_f32* before;  // NULL: none
+  const float* ahead;               // hint: pixels of so many lines below, `row` apart, that are transformed next
+  size_t rows, row;
 };
 
 // ---- split_f32 --------------------------------------------------------------------------------

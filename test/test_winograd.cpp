@@ -378,6 +378,37 @@ TEST(winograd, agrees_with_the_reference_between_guard_pages) {
   }
 }
 
+// Weights that are sums of integers are exact.  Lines of any length, whose last tiles begin where so many end with
+// them, and panels whose last vectors are a pair, one, or a part of one.
+TEST(winograd, three_taps_at_stride_2_are_exact) {
+  dice d(6);
+  for (const quern_layout layout : {QUERN_NHWC, QUERN_NC16HW16, QUERN_NCHW})
+    for (const int64_t k : {16, 32, 37, 48, 80})
+      for (const int64_t width : {1, 2, 7, 14, 15, 16, 17, 30, 31, 32, 33, 50, 63, 97, 160})
+        for (const int32_t activation : {QUERN_RELU, QUERN_CLAMP, QUERN_LEAKY_RELU}) {
+          const shape s = {.c = d.from(1, 9),
+                           .k = k,
+                           .image = {1, d.from(1, 8), width},
+                           .filter = {1, d.from(1, 4), 3},
+                           .stride = {1, d.from(1, 2), 2},
+                           .begin = {0, 0, d.from(0, 3)},
+                           .end = {0, 3, d.from(2, 3)}};
+          quern_problem p = problem_of(s, layout, layout == QUERN_NCHW ? QUERN_NHWC : layout);
+          p.accuracy = QUERN_ACCURACY_F32_FAST;
+          p.epilogue.bias = 1, p.epilogue.activation = activation;
+          p.epilogue.activation_alpha = activation == QUERN_CLAMP ? -3 : activation == QUERN_RELU ? 0 : 0.5f;
+          p.epilogue.activation_beta = activation == QUERN_CLAMP ? 6 : 0;
+          p = completed(p);
+          const operands in = small_integers(p, edge::back, d);
+          const solution want = expected(p, in);
+          for (const quern_candidate& c : winograd_candidates(p)) {
+            if (!strstr(c.kernel, "_s2_")) continue;
+            for (const way& how : {way{}, way{.small_caches = true, .slow_l3 = true}})
+              ASSERT_TRUE(agree_within(p, 0, want, solve(p, in, c.algorithm, c.kernel, how))) << text(p);
+          }
+        }
+}
+
 // Panels of channels, and the blocks in which they are stored.
 TEST(winograd, few_channels_agree_in_blocks_of_any_size) {
   dice d(5);

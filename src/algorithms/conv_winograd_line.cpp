@@ -12,6 +12,7 @@
 // A block is a strip, one below the other, where V, sums and weights stay in L1.
 //
 // At stride 2 an NHWC line is half as many pixels of twice the channels; 7 taps are F(m, 4) of two interleaved images.
+// Three taps have rows of their own, which take a whole block at a time and write its outputs at once.
 #include "conv_winograd.h"
 #include "driver.h"
 #include "epilogue.h"
@@ -24,11 +25,19 @@ enum word { bands, blocks, block_tiles, streams };
 
 constexpr int64_t most_terms = 32;
 
-const winograd_driver::form* form_of(int64_t taps) {
+// Three taps at stride 2: taps 0 and 2 are F(2, 2), of points 0, 1 and infinity, and tap 1 is as it is.  An output is
+// (x0 - x2) w0 + x2 (w0 + w2) + x1 w1, and its neighbour as long.
+constexpr winograd_driver::weight_transform paired_weights = {2, 3, 4, {{1, 0, 0}, {1, 0, 1}, {0, 0, 1}, {0, 1, 0}}};
+constexpr winograd_driver::form paired = {{nullptr, &paired_weights}, 3, {0, 3}, 0, 0, 0, 1};
+
+bool is_paired(const geometry& g) { return g.stride[2] == 2 && g.filter[2] == 3; }
+
+const winograd_driver::form* form_of(const geometry& g) {
   using winograd_driver::of;
   static constexpr const winograd_driver::form* forms[] = {&of<4, 3>::f, &of<4, 4>::f, &of<4, 5>::f};
+  if (is_paired(g)) return &paired;
   for (const auto* f : forms)
-    if (f->r == taps) return f;
+    if (f->r == up(g.filter[2], g.stride[2])) return f;
   return nullptr;
 }
 
@@ -47,27 +56,38 @@ struct panel_sizes {
 // Where things lie for a block of `tiles`, in floats.  The lines of a point lie side by side, near for a core that
 // foresees strides.
 struct line_sizes {
-  bool dense;            // channels of neighbouring pixels follow each other: a line is one plane
-  int64_t stride, a, m;  // along x
-  int64_t terms, planes, pixel, positions, matrix, wide, source, lines, point, ring, sums;
+  bool dense;    // channels of neighbouring pixels follow each other: a line is one plane
+  bool paired;   // taps 0 and 2 by F(2, 2), tap 1 as it is; sums stay in registers
+  bool aligned;  // so are lines to cache lines: across them, loads of pairs cost 3 % of 32 outputs (Emerald Rapids)
+  int64_t unit;  // tiles that stay together
+  int64_t stride, m, a, matrices, reach;  // along x: points of weights, matrices of V, pixels that V is made of
+  int64_t parts, terms, planes, pixel, positions, matrix, wide, source, lines, point, ring, sums;
 
   line_sizes(const geometry& g, const kernel& row, int64_t tiles)
       : dense(g.src_block == 1 && (g.c == 1 || g.src[1] == 1) && g.src[4] == g.c),
+        paired(row.step == 2),
+        aligned(paired && dense && g.src[3] % 16 == 0),
+        unit(paired ? 8 : 1),
         stride(g.stride[2]),
-        a(row.tile + row.taps - 1),
         m(row.tile),
-        terms(g.c * stride),
+        a(paired ? paired_weights.a : m + row.taps - 1),
+        matrices(paired ? 2 : a),
+        reach(paired ? stride : (a - 1) * stride),
+        parts(paired ? 1 : stride),
+        terms(g.c * parts),
         planes(dense ? 1 : g.c),
         pixel(dense ? g.c : 1),
-        positions(((tiles - 1) * m + 1) * stride * pixel),
+        positions((paired ? up(tiles, unit) * unit * m : (tiles - 1) * m + 1) * stride * pixel),
         matrix(up(positions, 16) * 16 + 16),
-        wide(up(up(positions, 16) * 16, pixel) + (a - 1) * stride),
-        source(up(wide * pixel, 16) * 16),
+        wide(up(up(positions, 16) * 16, pixel) + reach),
+        source(dense ? 0 : up(wide, 16) * 16),
         lines(g.filter[1]),
         point(lines * matrix),
-        ring(planes * a * point),
-        sums(a * line_sums * row.vector) {}
-  int64_t bytes() const { return (2 * sums + ring + planes * source) * 4 + 2 * lines * terms * int64_t(sizeof(float*)); }
+        ring(planes * matrices * point),
+        sums(paired ? 0 : a * line_sums * row.vector) {}
+  int64_t bytes() const {
+    return (2 * sums + ring + planes * source) * 4 + 2 * lines * terms * int64_t(sizeof(float*));
+  }
 };
 
 bool takes_channels(const int64_t* stride, int64_t block, int64_t channels, const kernel& row) {
@@ -79,7 +99,10 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (p.groups != 1) return {QUERN_REASON_SHAPE, "groups", p.groups, 1};
   if (w.filter[0] != 1) return w.refuse(window_filter, 0, w.filter[0], 1);
   if (w.stride[2] > 2) return w.refuse(window_stride, 2, w.stride[2], 2);
-  if (up(w.filter[2], w.stride[2]) != row.taps) return w.refuse(window_filter, 2, w.filter[2], w.stride[2] * row.taps);
+  if (row.step && w.stride[2] != row.step) return w.refuse(window_stride, 2, w.stride[2], row.step);
+  if (row.step && w.filter[2] != row.taps) return w.refuse(window_filter, 2, w.filter[2], row.taps);
+  if (!row.step && up(w.filter[2], w.stride[2]) != row.taps)
+    return w.refuse(window_filter, 2, w.filter[2], w.stride[2] * row.taps);
   if (w.filter[1] > 16) return w.refuse(window_filter, 1, w.filter[1], 16);
   if (w.dilation[1] != 1) return w.refuse(window_dilation, 1, w.dilation[1], 1);
   if (w.dilation[2] != 1) return w.refuse(window_dilation, 2, w.dilation[2], 1);
@@ -99,12 +122,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const geometry& g = geometry_of(p);
   const panel_sizes panels(g, row);
   const int64_t most = line_tiles(int(panels.vectors)), tiles = std::max<int64_t>(1, up(g.out[2], row.tile));
-  const line_sizes strip(g, row, std::min(most, tiles));
+  const line_sizes strip(g, row, std::min(most, tiles)), whole(g, row, tiles);
   blocking b = {};
   b.packed_bytes = uint64_t(up(g.k, row.vector) * row.vector * strip.a * strip.lines * strip.terms) * sizeof(float);
   const bool in_l1 = uint64_t(strip.bytes()) + b.packed_bytes <= m.l1;
-  b.word[blocks] = up(tiles, (in_l1 ? 1 : std::max<int64_t>(1, int64_t(m.l2) / 2 / strip.bytes())) * most);
-  b.word[block_tiles] = up(tiles, b.word[blocks]);
+  b.word[blocks] = strip.paired
+                       ? std::min(up(tiles, strip.unit), up(whole.bytes(), int64_t(m.l1) / 2))
+                       : up(tiles, (in_l1 ? 1 : std::max<int64_t>(1, int64_t(m.l2) / 2 / strip.bytes())) * most);
+  b.word[block_tiles] = up(up(tiles, strip.unit), b.word[blocks]) * strip.unit;
   const line_sizes s(g, row, b.word[block_tiles]);
   // Stores that wait for lines of a slow L3 hold up multiply-adds, however they are spread: what a core cannot count on
   // finding there again goes past it (a quarter to a third of such layers: Granite Rapids).
@@ -116,11 +141,15 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const double step = 0.535 * std::max(1.0, 1.15 * double(most + panels.vectors) / sums);
   const double touched = in_l1 ? 0 : points * steps * double(panels.channels + most * s.m * s.stride) * 4;
   const double finish = g.k % row.vector ? 50 : 11;
-  const double tile = points * (step * steps + 1.5) + finish + 0.2 * touched / sums / (m.l2_rate * m.cycle_ns);
-  const double line = 80 + double(s.planes * up(s.positions, 16)) * 2 * points;
-  b.cycles =
-      pace(row, m) * out_lines *
-      (double(tiles * up(g.k, row.vector)) * tile + double(b.word[blocks] * std::min(g.stride[1], s.lines)) * line);
+  // Of an odd number of vectors the last one waits for loads.
+  const int64_t vectors = up(g.k, row.vector);
+  const double pairs = 5 * steps * (0.53 + 0.08 * double(vectors % 2) / double(vectors)) + finish / 3;
+  const double tile =
+      s.paired ? pairs : points * (step * steps + 1.5) + finish + 0.2 * touched / sums / (m.l2_rate * m.cycle_ns);
+  const double position = s.paired && !s.aligned ? 4 : 2;
+  const double line = 80 + double(s.planes * up(s.positions, 16)) * position * double(s.matrices);
+  b.cycles = pace(row, m) * out_lines *
+             (double(tiles * vectors) * tile + double(b.word[blocks] * std::min(g.stride[1], s.lines)) * line);
   b.workers = useful_workers(m, b.cycles, threads);
   // Who strides over the lines of a point is expected behind the last one too: the next worker would lose what he
   // writes there (two threads: 1.5 times as fast as one, with the gap 1.9; Zen 4).
@@ -138,7 +167,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
 
 double error_bound(const full_problem& p) {
   const geometry& g = geometry_of(p);
-  const winograd_driver::form* f = form_of(up(g.filter[2], g.stride[2]));
+  const winograd_driver::form* f = form_of(g);
   const double n = (double(g.c) * double(g.stride[2] * g.filter[1]) + 16) * 0x1p-24;
   return f && n < 0.5 ? f->growth[1] * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
@@ -147,7 +176,7 @@ double error_bound(const full_problem& p) {
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
   const line_sizes s(g, j.row, 1);
-  const winograd_driver::form& f = *form_of(j.row.taps);
+  const winograd_driver::form& f = *form_of(g);
   const float* from = static_cast<const float*>(weights);
   const panel_sizes panels(g, j.row);
   const int64_t steps = s.lines * s.terms;
@@ -157,12 +186,12 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
     float* to = reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps;
     for (int64_t r = 0; r < s.lines; ++r)
       for (int64_t c = 0; c < g.c; ++c)
-        for (int64_t part = 0; part < s.stride; ++part, to += nr) {
+        for (int64_t part = 0; part < s.parts; ++part, to += nr) {
           const float* w = from + (k - first) * g.weights[0] + c * g.weights[1] + r * g.weights[3];
           for (int64_t i = 0; i < s.a; ++i) {
             double sum = 0;
-            for (int64_t u = 0; u * s.stride + part < g.filter[2]; ++u)
-              sum += f.axis[1]->g[i][u] * double(w[(u * s.stride + part) * g.weights[4]]);
+            for (int64_t u = 0; u * s.parts + part < g.filter[2]; ++u)
+              sum += f.axis[1]->g[i][u] * double(w[(u * s.parts + part) * g.weights[4]]);
             float* const at = to + i * steps * nr;
             at[column] = float(sum);
             if (k == g.k - 1) std::fill(at + column + 1, at + nr, 0.0f);
@@ -179,62 +208,75 @@ void run(const job& j, const execution& e) {
   const line_sizes s(g, row, word[block_tiles]);
   const phase ph = phase_of(g, 0);
   const panel_sizes panels(g, row);
-  const int64_t all_steps = s.lines * s.terms, most = line_tiles(int(panels.vectors));
+  const int64_t all_steps = s.lines * s.terms;
+  const int64_t most = s.paired ? word[block_tiles] : line_tiles(int(panels.vectors));
   const int64_t last_nr = up(panels.size(panels.count - 1), row.vector) * row.vector;
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
                   d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
     const range rows = part(g.out[1], band, word[bands]);
-    const range tiles = part(up(g.out[2], s.m), block, word[blocks]);
+    const range units = part(up(g.out[2], s.m * s.unit), block, word[blocks]);
+    const range tiles = {units.begin * s.unit, std::min(units.end * s.unit, up(g.out[2], s.m))};
     const int64_t first = tiles.begin * s.m, last = std::min(g.out[2], tiles.end * s.m);
     const cut strips(tiles.count(), most);
     float* const sums = reinterpret_cast<float*>(workspace);
     float* const ring = sums + 2 * s.sums;
     float* const source = ring + s.ring;
-    // Of any line's first step on, as many lines as the ring has follow each other.
-    const float** const steps = reinterpret_cast<const float**>(source + s.planes * s.source);
-    const float** step = steps;
-    for (int64_t slot = 0; slot < 2 * s.lines; ++slot)
-      for (int64_t c = 0; c < g.c; ++c)
-        for (int64_t part = 0; part < s.stride; ++part)
-          *step++ = ring + slot % s.lines * s.matrix + part * s.pixel + c * (s.dense ? 1 : s.a * s.point);
 
-    // The block's pixels on the image; around them zeros, which no line overwrites.
+    // The block's pixels on the image; others are zeros.
     const int64_t x0 = ph.w.in_begin + first * ph.w.in_step;
     const range on = {std::clamp<int64_t>(x0, 0, g.in[2]), std::clamp<int64_t>(x0 + s.wide, 0, g.in[2])};
     const int64_t z = ph.d.in_begin + d * ph.d.in_step;
     const bool inside = z >= 0 && z < g.in[0];
-    const bool in_place = s.dense && on.count() == s.wide;
-    if (!in_place) std::fill(source, source + s.planes * s.source, 0.0f);
+    const float* const image = src + n * g.src[0] + z * g.src[2];
+    // How far position 0 is behind the beginning of a cache line.
+    const int64_t skew =
+        s.aligned ? int64_t((reinterpret_cast<uintptr_t>(image) / sizeof(float) + uintptr_t(x0 * s.pixel)) % 16) : 0;
+    // Of any line's first step on, as many lines as the ring has follow each other.
+    const float** const steps = reinterpret_cast<const float**>(source + s.planes * s.source);
+    const float** step = steps;
+    for (int64_t place = 0; place < 2 * s.lines; ++place)
+      for (int64_t c = 0; c < g.c; ++c)
+        for (int64_t part = 0; part < s.parts; ++part)
+          *step++ =
+              ring + place % s.lines * s.matrix + skew + part * s.pixel + c * (s.dense ? 1 : s.matrices * s.point);
+
     const auto transform = [&](int64_t y, int64_t slot) {
-      const float* const from = src + n * g.src[0] + z * g.src[2] + y * g.src[3] + on.begin * g.src[4];
-      float* const to = source + (on.begin - x0) * s.pixel;
-      if (!in_place && s.dense)
-        std::copy(from, from + on.count() * g.c, to);
-      else if (!in_place)
+      const float* from = image + y * g.src[3] + on.begin * g.src[4];
+      // Of one strip of several a line, the hardware does not see where the next ones lie (5 % of vgg16's first layer,
+      // Granite Rapids).
+      if (s.dense && !s.paired && word[blocks] > 1 && strips.tiles == 1 && y + 2 < g.in[1])
+        for (int64_t i = 0; i < on.count() * s.pixel; i += 16) __builtin_prefetch(from + 2 * g.src[3] + i, 0, 3);
+      if (!s.dense) {
         gather(row,
                {.at = from, .count = on.count(), .pixel = g.src[4], .channel_stride = g.src[1], .block = g.src_block},
-               {0, g.c}, to, 1, s.source);
-      // Of one strip a line, the hardware does not see where the next ones lie (5 % of vgg16's first layer, Granite
-      // Rapids).
-      if (s.dense && strips.tiles == 1 && y + 2 < g.in[1])
-        for (int64_t i = 0; i < on.count() * s.pixel; i += 16) __builtin_prefetch(from + 2 * g.src[3] + i, 0, 3);
+               {0, g.c}, source, 1, s.source);
+        from = source;
+      }
+      const int64_t begin = (on.begin - x0) * s.pixel + skew;
       for (int64_t plane = 0; plane < s.planes; ++plane)
-        row.winograd_line({size_t(s.positions), in_place ? from : source + plane * s.source, size_t(s.stride * s.pixel),
-                           ring + slot * s.matrix + plane * s.a * s.point, size_t(s.point)});
+        row.winograd_line({.n = s.positions + skew,
+                           .begin = begin,
+                           .end = begin + on.count() * s.pixel,
+                           .src = from + plane * s.source - begin,
+                           .apart = s.stride * s.pixel,
+                           .v = ring + slot * s.matrix + plane * s.matrices * s.point,
+                           .matrix = s.point});
     };
 
     winograd_strip_f32 call = {};
     call.matrix = size_t(s.point), call.tile = size_t(s.m * s.stride * s.pixel);
-    call.sums = sums;
-    winograd_sums_f32 before = {};
-    before.out.epilogue = &epilogue;
-    before.out.ldc = size_t(g.dst[4]), before.out.ldr = size_t(g.residual[4]);
-    if (g.dst_block > 1) before.out.block = size_t(g.dst_block), before.out.next = size_t(g.dst[1]);
+    winograd_sums_f32 two[2] = {}, *to = two;  // those of a strip, and of the one before
+    to->out.epilogue = &epilogue;
+    to->out.ldc = size_t(g.dst[4]), to->out.ldr = size_t(g.residual[4]);
+    if (g.dst_block > 1) to->out.block = size_t(g.dst_block), to->out.next = size_t(g.dst[1]);
     if (g.residual_block > 1)
-      before.out.residual_block = size_t(g.residual_block), before.out.residual_next = size_t(g.residual[1]);
-    before.out.stream = word[streams];
+      to->out.residual_block = size_t(g.residual_block), to->out.residual_next = size_t(g.residual[1]);
+    to->out.stream = word[streams];
+    to->sums = sums;
+    two[1] = two[0];
+    two[1].sums = sums + s.sums;
     int64_t next = 0, slot = 0;  // line to transform, and its place in the ring
     range taps = {}, same = {};  // of lines of outputs that meet as many lines
     for (int64_t y = rows.begin; y < rows.end; ++y) {
@@ -253,24 +295,27 @@ void run(const job& j, const execution& e) {
           const auto place = [&](const int64_t* stride) {
             return n * stride[0] + d * stride[2] + y * stride[3] + x * stride[4];
           };
-          call.tiles = size_t(strips.rows(i)), call.n = size_t(panels.size(k));
+          to->tiles = size_t(strips.rows(i)), to->n = size_t(panels.size(k));
+          to->pixels = size_t(std::min(strips.rows(i) * s.m, last - x));
+          to->out.channel = size_t(channel);
+          to->out.c = static_cast<float*>(e.args.dst) + place(g.dst) + g.dst_channel(channel);
+          if (epilogue.residual)
+            to->out.residual =
+                static_cast<const float*>(e.args.residual) + place(g.residual) + g.residual_channel(channel);
+          call.to = to;
+          const bool fetches = k == 0 && s.paired && s.dense && inside;
+          call.rows = fetches ? size_t(std::clamp<int64_t>(g.in[1] - next, 0, ph.h.in_step)) : 0;
+          call.ahead = image + next * g.src[3] + on.begin * g.src[4], call.row = size_t(g.src[3]);
           call.first = size_t((x - first) * s.stride * s.pixel);
           call.point = size_t(all_steps * nr);
           call.weights =
               reinterpret_cast<const float*>(e.packed) + channel * s.a * all_steps + taps.begin * s.terms * nr;
           row.winograd_strip(call);
-          call.before = &before;
-          before.tiles = call.tiles, before.pixels = size_t(std::min(strips.rows(i) * s.m, last - x));
-          before.n = call.n, before.sums = call.sums;
-          before.out.channel = size_t(channel);
-          before.out.c = static_cast<float*>(e.args.dst) + place(g.dst) + g.dst_channel(channel);
-          if (epilogue.residual)
-            before.out.residual =
-                static_cast<const float*>(e.args.residual) + place(g.residual) + g.residual_channel(channel);
-          call.sums = call.sums == sums ? sums + s.sums : sums;
+          call.before = to;
+          to = to == two ? two + 1 : two;
         }
     }
-    if (call.before) row.winograd_finish(before);
+    if (call.before && row.winograd_finish) row.winograd_finish(*call.before);
     if (word[streams]) finish_streams();
   });
 }

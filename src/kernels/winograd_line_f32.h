@@ -14,15 +14,34 @@
 namespace quern {
 namespace {
 
+// each(x, load) for vectors of positions x of a line, with a load of pixels of x and up to `reach` behind.
+template <class V, class Each>
+[[gnu::always_inline]] inline void each_position(const winograd_transform_f32& t, ptrdiff_t reach, const Each& each) {
+  constexpr ptrdiff_t W = V::width;
+  ptrdiff_t x = 0;
+  const auto up_to = [&](ptrdiff_t end, const auto& load) __attribute__((always_inline)) {
+    for (; x < end; x += W) each(x, load);
+  };
+  const auto some = [&](ptrdiff_t at) __attribute__((always_inline)) {
+    return V::load_mask(t.src + at, V::range(t.begin - at, t.end - at));
+  };
+  const auto all = [&](ptrdiff_t at) __attribute__((always_inline)) { return V::load(t.src + at); };
+  const ptrdiff_t last = t.end - reach - W + 1;
+  if (t.begin > 0) up_to(t.begin < t.n ? t.begin : t.n, some);
+  up_to(last < t.n ? last : t.n, all);
+  if (x < t.n) up_to(t.n, some);
+}
+
 template <class V, int A>
 void transform_line(const winograd_transform_f32& call) {
   const winograd_transform_f32 t = call;
-  for (size_t x = 0; x < t.n; x += V::width) {
+  const auto transform = [&](ptrdiff_t x, const auto& load) __attribute__((always_inline)) {
     V d[A], o[A];
-    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = V::load(t.src + x + k * t.apart), V::hold(d[k]);
+    QUERN_UNROLL for (int k = 0; k < A; ++k) d[k] = load(x + k * t.apart), V::hold(d[k]);
     input_line<A>(d, o);
     QUERN_UNROLL for (int j = 0; j < A; ++j) o[j].store(t.v + j * t.matrix + x);
-  }
+  };
+  each_position<V>(t, (A - 1) * t.apart, transform);
 }
 
 // Sums that registers hold beside weights and a pixel.
@@ -163,12 +182,12 @@ void finish_strip(const winograd_sums_f32& s) {
 template <class V, int A, int M>
 void strip(const winograd_strip_f32& s) {
   constexpr size_t W = V::width;
-  const size_t nv = (s.n + W - 1) / W;
-  const auto parts = sum_parts<V>::of(s.tiles, nv);
+  const size_t tiles = s.to->tiles, nv = (s.to->n + W - 1) / W;
+  const auto parts = sum_parts<V>::of(tiles, nv);
   for (size_t j = 0; j < A; ++j) {
-    float* const sums = s.sums + j * line_sums * W;
-    for (size_t t = 0; t < s.tiles; t += parts.tiles) {
-      const auto sum = t + parts.tiles < s.tiles ? parts.run : parts.last;
+    float* const sums = s.to->sums + j * line_sums * W;
+    for (size_t t = 0; t < tiles; t += parts.tiles) {
+      const auto sum = t + parts.tiles < tiles ? parts.run : parts.last;
       for (size_t v = 0; v < nv; v += parts.vectors) sum(s, j, t, v, nv, sums);
     }
     if (s.before) finish_tiles<V, A, M>(*s.before, s.before->tiles * j / A, s.before->tiles * (j + 1) / A);
