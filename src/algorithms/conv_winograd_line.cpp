@@ -30,12 +30,10 @@ constexpr int64_t most_terms = 32;
 constexpr winograd_driver::weight_transform paired_weights = {2, 3, 4, {{1, 0, 0}, {1, 0, 1}, {0, 0, 1}, {0, 1, 0}}};
 constexpr winograd_driver::form paired = {{nullptr, &paired_weights}, 3, {0, 3}, 0, 0, 0, 1};
 
-bool is_paired(const geometry& g) { return g.stride[2] == 2 && g.filter[2] == 3; }
-
 const winograd_driver::form* form_of(const geometry& g) {
   using winograd_driver::of;
   static constexpr const winograd_driver::form* forms[] = {&of<4, 3>::f, &of<4, 4>::f, &of<4, 5>::f};
-  if (is_paired(g)) return &paired;
+  if (g.stride[2] == 2 && g.filter[2] == 3) return &paired;
   for (const auto* f : forms)
     if (f->r == up(g.filter[2], g.stride[2])) return f;
   return nullptr;
@@ -43,14 +41,15 @@ const winograd_driver::form* form_of(const geometry& g) {
 
 // Output channels in panels of whole vectors and whole blocks, as even as may be, of at most nr.
 struct panel_sizes {
-  int64_t count, vectors, channels, outputs;
-  panel_sizes(const geometry& g, const kernel& row) : count(up(g.k, row.nr)), outputs(g.k) {
-    const int64_t whole = std::max({int64_t(row.vector), g.dst_block, g.residual_block});
+  int64_t count, vectors, channels, outputs, vector;
+  panel_sizes(const geometry& g, const kernel& row) : count(up(g.k, row.nr)), outputs(g.k), vector(row.vector) {
+    const int64_t whole = std::max({vector, g.dst_block, g.residual_block});
     channels = std::max<int64_t>(1, up(up(g.k, whole), std::max<int64_t>(1, count))) * whole;
-    vectors = channels / row.vector;
+    vectors = channels / vector;
   }
   int64_t begin(int64_t panel) const { return panel * channels; }
   int64_t size(int64_t panel) const { return std::min(channels, outputs - begin(panel)); }
+  int64_t padded(int64_t panel) const { return up(size(panel), vector) * vector; }
 };
 
 // Where things lie for a block of `tiles`, in floats.  The lines of a point lie side by side, near for a core that
@@ -100,9 +99,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (w.filter[0] != 1) return w.refuse(window_filter, 0, w.filter[0], 1);
   if (w.stride[2] > 2) return w.refuse(window_stride, 2, w.stride[2], 2);
   if (row.step && w.stride[2] != row.step) return w.refuse(window_stride, 2, w.stride[2], row.step);
-  if (row.step && w.filter[2] != row.taps) return w.refuse(window_filter, 2, w.filter[2], row.taps);
-  if (!row.step && up(w.filter[2], w.stride[2]) != row.taps)
-    return w.refuse(window_filter, 2, w.filter[2], w.stride[2] * row.taps);
+  const int64_t parts = row.step ? 1 : w.stride[2];
+  if (up(w.filter[2], parts) != row.taps) return w.refuse(window_filter, 2, w.filter[2], parts * row.taps);
   if (w.filter[1] > 16) return w.refuse(window_filter, 1, w.filter[1], 16);
   if (w.dilation[1] != 1) return w.refuse(window_dilation, 1, w.dilation[1], 1);
   if (w.dilation[2] != 1) return w.refuse(window_dilation, 2, w.dilation[2], 1);
@@ -182,7 +180,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const int64_t steps = s.lines * s.terms;
   for (int64_t k = first; k < first + count; ++k) {
     const int64_t panel = k / panels.channels, column = k % panels.channels;
-    const int64_t nr = up(panels.size(panel), j.row.vector) * j.row.vector;
+    const int64_t nr = panels.padded(panel);
     float* to = reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps;
     for (int64_t r = 0; r < s.lines; ++r)
       for (int64_t c = 0; c < g.c; ++c)
@@ -210,7 +208,7 @@ void run(const job& j, const execution& e) {
   const panel_sizes panels(g, row);
   const int64_t all_steps = s.lines * s.terms;
   const int64_t most = s.paired ? word[block_tiles] : line_tiles(int(panels.vectors));
-  const int64_t last_nr = up(panels.size(panels.count - 1), row.vector) * row.vector;
+  const int64_t last_nr = panels.padded(panels.count - 1);
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],

@@ -107,6 +107,16 @@ struct sum_parts {
   }
 };
 
+template <bool STREAM, bool BOUNDED, class V>
+[[gnu::always_inline]] inline void store_bounded(V y, V lower, V upper, float* to) {
+  y = V::max(lower, y);
+  if constexpr (BOUNDED) y = V::min(upper, y);
+  if constexpr (STREAM)
+    y.stream(to);
+  else
+    y.store(to);
+}
+
 // Tiles [begin, end) of whole vectors and m outputs, bounded and stored.
 template <class V, int A, int M, bool STREAM, bool BOUNDED>
 void store_tiles(const winograd_sums_f32& s, size_t begin, size_t end) {
@@ -125,12 +135,7 @@ void store_tiles(const winograd_sums_f32& s, size_t begin, size_t end) {
       const V add = bias ? V::load(bias + v * W) : V::set1(-0.0f);
       float* c = to + column(v * W, s.out.block, s.out.next);
       QUERN_UNROLL for (int i = 0; i < M; ++i, c += ldc) {
-        V value = V::max(lower, y[i] + add);
-        if constexpr (BOUNDED) value = V::min(upper, value);
-        if constexpr (STREAM)
-          value.stream(c);
-        else
-          value.store(c);
+        store_bounded<STREAM, BOUNDED>(y[i] + add, lower, upper, c);
       }
     }
 }

@@ -105,16 +105,8 @@ void store_pairs(const winograd_strip_f32& s, size_t v, size_t nr) {
   const size_t pixels = s.to->pixels, even = pixels + pixels % 2, ldc = out.ldc,
                next = column((v + NV - 1) * W, out.block, out.next) - column(v * W, out.block, out.next);
   const float* const bias = e.bias ? e.bias + out.channel + v * W : nullptr;
-  const float lower = e.lower, upper = e.upper;
+  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
   float* const first = out.c + column(v * W, out.block, out.next);
-  const auto store = [=](V y, float* to) __attribute__((always_inline)) {
-    y = V::max(V::set1(lower), y);
-    if constexpr (BOUNDED) y = V::min(V::set1(upper), y);
-    if constexpr (STREAM)
-      y.stream(to);
-    else
-      y.store(to);
-  };
   alignas(64) float nowhere[NV * W];
   for (size_t x = 0; x < even; x += 2 * T) {
     if (x + 2 * T > even) x = even - 2 * T;
@@ -127,8 +119,9 @@ void store_pairs(const winograd_strip_f32& s, size_t v, size_t nr) {
     float* c = first + x * ldc;
     QUERN_UNROLL for (int j = 0; j < T; ++j, c += 2 * ldc) QUERN_UNROLL for (int k = 0; k < NV; ++k) {
       const size_t at = k ? next : 0;
-      store(sums.m[0][j][k] + sums.m[1][j][k], c + at);
-      store(sums.m[1][j][k] - sums.m[2][j][k], j == T - 1 && x + 2 * T > pixels ? nowhere + k * W : c + ldc + at);
+      store_bounded<STREAM, BOUNDED>(sums.m[0][j][k] + sums.m[1][j][k], lower, upper, c + at);
+      float* const odd = j == T - 1 && x + 2 * T > pixels ? nowhere + k * W : c + ldc + at;
+      store_bounded<STREAM, BOUNDED>(sums.m[1][j][k] - sums.m[2][j][k], lower, upper, odd);
     }
   }
 }
