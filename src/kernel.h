@@ -384,7 +384,7 @@ struct winograd_strip_f32 {
 //   finish     dst[i][to + j] = epilogue(sums[i][j], residual[i][from + j]) for rows i that have a dst
 //   line       dst[i][j] = epilogue(sum over steps of parts(pixel i) * parts(b), residual[i][j]) for a line of pixels,
 //              in `tiles` tiles of as many rows: while one is multiplied, the next one is split.  `parts` has room for
-//              two of them.  So few weights that they are read from L1, or nearly.
+//              two of them.
 //
 // A step of weights is [part][n / 16][16 pairs of channels][16][2]; channel p has channel p + 16 beside it.  Between
 // begin(rows) and end() a thread has the unit's registers configured for tiles of that many rows.
@@ -427,6 +427,7 @@ struct split_line_f32 {
   size_t tiles, rows, n;
   const char* b;
   size_t panel;  // bytes of b from 32 columns to the next
+  bool passes;   // b, and L1 is not to keep it
   float* sums;   // of four blocks of a tile by 32 columns
   float* dst;    // of pixel 0, column 0
   const float* residual;

@@ -41,6 +41,10 @@ struct emulated {
     demand(amx.configured);
     for (size_t i = 0; i < rows_of(T); ++i) __builtin_memcpy(amx.tile[T][i], from + ptrdiff_t(i) * row, 64);
   }
+  template <int T>
+  static void load_once(const char* from, ptrdiff_t row) {
+    load<T>(from, row);
+  }
   template <int C>
   static void store(float* to, ptrdiff_t row) {
     demand(amx.configured);

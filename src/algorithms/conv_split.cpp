@@ -295,7 +295,7 @@ void pass_line(const work& t, int64_t d, const char* weights, int64_t first, int
                 .pixel = size_t(t.size.pixel),
                 .block = size_t(rows * t.size.pixel)};
   call.tiles = size_t(tiles), call.rows = size_t(rows), call.n = size_t(std::min(last * panel, g.k) - first * panel);
-  call.b = weights + first * panel_bytes, call.panel = size_t(panel_bytes);
+  call.b = weights + first * panel_bytes, call.panel = size_t(panel_bytes), call.passes = t.j.blocks.word[weights_pass];
   call.sums = t.buffer.sums;
   call.dst = t.dst + begin(g.dst) + g.dst_channel(channel);
   call.dst_pixel = g.dst[4], call.dst_half = next_run(g.dst, g.dst_block);

@@ -8,7 +8,7 @@
 
 namespace quern::split_driver {
 
-enum word { bands, columns, block_panels, blocks, chunk, flat, line };  // of blocking.word
+enum word { bands, columns, block_panels, blocks, chunk, flat, line, weights_pass };  // of blocking.word
 
 refusal refuse(const full_problem&, const kernel&, int parts);
 blocking choose_blocks(const full_problem&, const kernel&, const machine&, uint32_t threads, int parts);

@@ -68,6 +68,9 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   // A line reads all weights again for 16 pixels, a band for 32, and neither for much less than it multiplies.
   b.word[line] =
       is_line(g, in, p.epilogue.residual) && g.k <= 9 * tile && b.packed_bytes <= m.l2 / 10 * uint64_t(g.groups);
+  // L1 is for the parts of two tiles of pixels, where it has room for them but not for the weights too.
+  b.word[weights_pass] = double(b.packed_bytes) > double(m.l1) / 3 * double(g.groups) &&
+                         double(band_sizes(g, parts, 1, 2 * tile, 1).bytes) < double(m.l1) * 0.75;
 
   // As many rows as there is room for; where one row is too long, pieces of it.
   b.word[columns] = 1;

@@ -11,8 +11,9 @@
 // in bursts they would hold up the tile loads.
 //
 // Tiles is the unit: configure(rows, count), the rows of the first ones, 16 of the others; release(); and of registers
-// by number zero<C>(), load<T>(from, row), store<C>(to, row), multiply<C, A, B>(): C += A * B; and stay_awake(), once a
-// step.  Sums are in 0 to 3, pixels in 4 and 5, weights in 6 and 7.
+// by number zero<C>(), load<T>(from, row), load_once<T>(from, row) of what L1 is not to keep, store<C>(to, row),
+// multiply<C, A, B>(): C += A * B; and stay_awake(), once a step.  Sums are in 0 to 3, pixels in 4 and 5, weights in 6
+// and 7.
 #pragma once
 
 #include "epilogue.h"
@@ -41,7 +42,7 @@ QUERN_INLINE void split_vectors(__m512 low, __m512 upper, char* to) {
   QUERN_UNROLL for (int p = 0; p < PARTS; ++p) {
     const __m512i a = rounded(low), b = rounded(upper);
     // high ? b : a >> 16
-    _mm512_store_si512(to + p * 64, _mm512_ternarylogic_epi32(high, b, _mm512_srli_epi32(a, 16), 0xca));
+    _mm512_store_si512(to + p * 64, _mm512_ternarylogic_epi32(_mm512_srli_epi32(a, 16), b, high, 0xd8));
     if (p + 1 == PARTS) break;
     low = _mm512_sub_ps(low, _mm512_castsi512_ps(_mm512_and_si512(a, high)));
     upper = _mm512_sub_ps(upper, _mm512_castsi512_ps(_mm512_and_si512(b, high)));
@@ -64,7 +65,8 @@ void split_image(const split_image_f32& call) {
   }
 }
 
-// Pixels of an image, 32 channels at a time.
+// Pixels of an image one at a time, for 32 channels after the other.  Few instructions: what waits for its turn to
+// retire behind the products is all that the core looks ahead.
 template <int PARTS>
 class split_splitter {
  public:
@@ -73,91 +75,120 @@ class split_splitter {
         src_(call.src + ptrdiff_t(pixel) * call.src_pixel),
         to_(parts),
         pixels_(pixels),
-        tail_((call.channels - 1) % split_channels + 1) {}
+        left_(pixels),
+        channels_(pixels > 0 ? ptrdiff_t(call.channels) : 0) {
+    bound();
+  }
 
-  [[gnu::always_inline]] bool done() const { return pixels_ == 0; }
+  [[gnu::always_inline]] bool done() const { return channels_ <= 0; }
 
   QUERN_INLINE void operator()() {
     if (done()) return;
-    const bool last = channel_ + split_channels >= call_->channels;
-    const uint32_t part = last ? uint32_t((uint64_t{1} << tail_) - 1) : ~uint32_t{0};
-    const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(part), src_);
-    const __m512 upper = _mm512_maskz_loadu_ps(static_cast<__mmask16>(part >> 16), src_ + call_->src_run);
+    const __m512 low = _mm512_maskz_loadu_ps(part_[0], src_);
+    const __m512 upper = _mm512_maskz_loadu_ps(part_[1], src_ + call_->src_run);
     split_vectors<PARTS>(low, upper, to_);
-    src_ += 2 * call_->src_run, to_ += call_->block, channel_ += split_channels;
-    if (!last) return;
-    const auto steps = ptrdiff_t(channel_ / split_channels);
-    src_ += call_->src_pixel - 2 * steps * call_->src_run, to_ += ptrdiff_t(call_->pixel) - steps * ptrdiff_t(call_->block);
-    channel_ = 0, --pixels_;
+    src_ += call_->src_pixel, to_ += call_->pixel;
+    if (--left_ > 0) return;
+    left_ = pixels_, channels_ -= ptrdiff_t(split_channels);
+    src_ += 2 * call_->src_run - ptrdiff_t(pixels_) * call_->src_pixel;
+    to_ += ptrdiff_t(call_->block) - ptrdiff_t(pixels_) * ptrdiff_t(call_->pixel);
+    bound();
   }
 
  private:
+  [[gnu::always_inline]] void bound() {
+    const uint32_t part = channels_ >= 32 ? ~uint32_t{0} : channels_ > 0 ? (uint32_t{1} << channels_) - 1 : 0;
+    part_[0] = static_cast<__mmask16>(part), part_[1] = static_cast<__mmask16>(part >> 16);
+  }
+
   const split_image_f32* call_;
   const float* src_;
   char* to_;
-  size_t pixels_, tail_, channel_ = 0;
+  size_t pixels_, left_;
+  ptrdiff_t channels_;
+  __mmask16 part_[2];
 };
 
 // Products that begin before the sums of the block before are in memory.
 inline constexpr ptrdiff_t split_wait = 8;
 
-// Rows of a block, one at a time.
+// Rows of a block, or of two, one at a time.
 class split_finisher {
  public:
   // The first `wait` calls do nothing.
-  QUERN_INLINE explicit split_finisher(const split_output_f32* call, ptrdiff_t wait = 0)
-      : call_(call), rows_(0), next_(-wait) {
-    if (!call) return;
-    rows_ = ptrdiff_t(call->rows);
-    const epilogue_f32& e = *call->epilogue;
-    const vec nothing = vec::set1(-0.0f);
-    QUERN_UNROLL for (size_t h = 0; h < 2; ++h) {
-      const size_t count = call->n < 16 * h ? 0 : call->n - 16 * h < 16 ? call->n - 16 * h : 16;
-      part_[h] = static_cast<__mmask16>((uint32_t{1} << count) - 1);
-      bias_[h] = e.bias ? vec{_mm512_maskz_loadu_ps(part_[h], e.bias + call->channel + 16 * h)} : nothing;
-    }
-    lower_ = vec::set1(e.lower), upper_ = vec::set1(e.upper);
+  QUERN_INLINE explicit split_finisher(const split_output_f32* calls, size_t count, ptrdiff_t wait = 0)
+      : call_(calls), end_(calls + count) {
+    if (done()) return;
+    lower_ = vec::set1(call_->epilogue->lower), upper_ = vec::set1(call_->epilogue->upper);
+    clamp_only_ = call_->epilogue->clamp_only;
+    begin();
+    row_ = -wait;
   }
 
-  [[gnu::always_inline]] bool done() const { return next_ >= rows_; }
+  [[gnu::always_inline]] bool done() const { return call_ == end_; }
 
   QUERN_INLINE void operator()() {
-    const ptrdiff_t r = next_++;
-    if (r < 0 || r >= rows_ || !call_->dst[r]) return;
-    const float* sums = call_->sums + r * ptrdiff_t(split_columns);
-    if (!call_->epilogue->clamp_only) return whole(r, sums);
-    float* const to = call_->dst[r] + call_->to;
-    QUERN_UNROLL for (int h = 0; h < 2; ++h) {
-      const vec y = vec::min(upper_, vec::max(lower_, vec::load(sums + 16 * h) + bias_[h]));
-      // Stores under a mask, even full ones, took a third of the time of a pointwise layer of 64 channels (Emerald
-      // Rapids); it may be that tile loads wait for them where the lowest 12 bits of their addresses are alike.
-      if (part_[h] == 0xffff)
-        y.store(to + h * call_->dst_half);
+    if (done()) return;
+    const ptrdiff_t r = row_++;
+    if (r < 0) return;
+    if (float* const pixel = call_->dst[r]) {
+      if (clamp_only_)
+        clamp(sums_ + r * ptrdiff_t(split_columns), pixel + to_);
       else
-        _mm512_mask_storeu_ps(to + h * call_->dst_half, part_[h], y.v);
+        whole(*call_, r);
     }
+    if (row_ < rows_) return;
+    ++call_;
+    if (!done()) begin();
   }
 
  private:
-  [[gnu::noinline]] void whole(ptrdiff_t r, const float* sums) const {
-    output_f32 out = {};
-    out.c = call_->dst[r] + call_->to;
-    out.block = out.residual_block = 16;
-    out.next = size_t(call_->dst_half), out.residual_next = size_t(call_->residual_half);
-    out.epilogue = call_->epilogue;
-    out.channel = call_->channel;
-    if (call_->epilogue->residual) out.residual = call_->residual[r] + call_->from;
-    vec::finish(out, 1, call_->n, sums, split_columns);
+  QUERN_INLINE void begin() {
+    row_ = 0, rows_ = ptrdiff_t(call_->rows), sums_ = call_->sums, to_ = call_->to, half_ = call_->dst_half;
+    full_ = call_->n == split_columns;
+    QUERN_UNROLL for (size_t h = 0; h < 2; ++h) {
+      const size_t count = call_->n < 16 * h ? 0 : call_->n - 16 * h < 16 ? call_->n - 16 * h : 16;
+      part_[h] = static_cast<__mmask16>((uint32_t{1} << count) - 1);
+      bias_[h] = call_->epilogue->bias
+                     ? vec{_mm512_maskz_loadu_ps(part_[h], call_->epilogue->bias + call_->channel + 16 * h)}
+                     : vec::set1(-0.0f);
+    }
   }
 
-  const split_output_f32* call_;
-  ptrdiff_t rows_, next_;
+  QUERN_INLINE void clamp(const float* sums, float* to) const {
+    const vec low = vec::min(upper_, vec::max(lower_, vec::load(sums) + bias_[0]));
+    const vec upper = vec::min(upper_, vec::max(lower_, vec::load(sums + 16) + bias_[1]));
+    // Stores under a mask, even full ones, took a third of the time of a pointwise layer of 64 channels (Emerald
+    // Rapids); it may be that tile loads wait for them where the lowest 12 bits of their addresses are alike.
+    if (full_) {
+      low.store(to), upper.store(to + half_);
+    } else {
+      _mm512_mask_storeu_ps(to, part_[0], low.v);
+      _mm512_mask_storeu_ps(to + half_, part_[1], upper.v);
+    }
+  }
+
+  [[gnu::noinline]] static void whole(const split_output_f32& call, ptrdiff_t r) {
+    output_f32 out = {};
+    out.c = call.dst[r] + call.to;
+    out.block = out.residual_block = 16;
+    out.next = size_t(call.dst_half), out.residual_next = size_t(call.residual_half);
+    out.epilogue = call.epilogue;
+    out.channel = call.channel;
+    if (call.epilogue->residual) out.residual = call.residual[r] + call.from;
+    vec::finish(out, 1, call.n, call.sums + r * ptrdiff_t(split_columns), split_columns);
+  }
+
+  const split_output_f32 *call_, *end_;
+  ptrdiff_t row_ = 0, rows_ = 0, to_ = 0, half_ = 0;
+  const float* sums_ = nullptr;
+  bool clamp_only_ = false, full_ = false;
   __mmask16 part_[2] = {};
   vec bias_[2] = {}, lower_ = {}, upper_ = {};
 };
 
 inline void split_finish(const split_output_f32& call) {
-  split_finisher rows(&call);
+  split_finisher rows(&call, 1);
   while (!rows.done()) rows();
 }
 
@@ -208,7 +239,7 @@ void split_block(const split_products_f32& call) {
   if constexpr (NT == 2) Tiles::template zero<1>();
   if constexpr (MT == 2) Tiles::template zero<2>();
   if constexpr (MT == 2 && NT == 2) Tiles::template zero<3>();
-  split_finisher before(call.before, split_wait);
+  split_finisher before(call.before, call.before ? 1 : 0, split_wait);
   const char *b = call.b, *ahead = call.ahead;
   // A power of two of them with each product, as many as it takes; whole steps fetch or do not.
   const size_t all = call.steps * products;
@@ -319,12 +350,9 @@ class split_line_of {
   void block(size_t t, size_t j, split_splitter<PARTS>& next) {
     float* const sums = call_.sums + turn_ * 2 * split_rows * split_columns;
     const split_output_f32(&out)[2] = out_[turn_ ^ 1];
-    split_finisher before(out[0].rows ? &out[0] : nullptr, split_wait);
-    const split_finisher upper(out[1].rows ? &out[1] : nullptr);
-    bool is_upper = false;
+    split_finisher before(out, size_t(out[0].rows > 0) + size_t(out[1].rows > 0), split_wait);
     split_splitter<PARTS> splitter = next;
     const auto between = [&]() __attribute__((always_inline)) {
-      if (before.done() && !is_upper) before = upper, is_upper = true;
       before();
       splitter();
     };
@@ -359,7 +387,7 @@ class split_line_of {
             });
       b0 += width0 * split_tile<PARTS>, b1 += width1 * split_tile<PARTS>;
     }
-    while (!before.done() || !is_upper) between();
+    while (!before.done()) between();
     next = splitter;
     if (tiles == 1) store<0>(sums);
     last_ = tiles - 1, sums_ = sums;
@@ -370,8 +398,9 @@ class split_line_of {
   // A step's products of parts with tile T of the weights, in the order of split_step.
   template <int T, class Between, class Then>
   [[gnu::always_inline]] void tile(const char* b, size_t width, bool first, const Between& between, const Then& then) {
-    const auto weights = [=](size_t p) __attribute__((always_inline)) {
-      Tiles::template load<7>(b + (p * width + T % 2) * 1024, 64);
+    const auto weights = [ =, this ](size_t p) __attribute__((always_inline)) {
+      const char* const from = b + (p * width + T % 2) * 1024;
+      call_.passes ? Tiles::template load_once<7>(from, 64) : Tiles::template load<7>(from, 64);
     };
     if (first) Tiles::template zero<T>();
     if constexpr (PARTS == 3) {

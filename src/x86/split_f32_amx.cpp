@@ -32,6 +32,10 @@ struct tiles {
   [[gnu::always_inline]] static void load(const char* from, ptrdiff_t row) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row), "i"(T));
   }
+  template <int T>
+  [[gnu::always_inline]] static void load_once(const char* from, ptrdiff_t row) {
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(row), "i"(T));
+  }
   template <int C>
   [[gnu::always_inline]] static void store(float* to, ptrdiff_t row) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row), "i"(C) : "memory");
