@@ -30,12 +30,12 @@ double compute_cycles(const geometry& g, const machine& m, const blocking& b, in
     const double block_count = items * double(up(tiles.count, 2)) * double(steps.count());
     const double places = items * double(ph.d.taps * h.places(lines) * w.places(width)) * double(b.word[blocks]);
     cycles += items * 1500;
-    // A line is split and finished beside its products, but by the same loads and stores.  Of weights that L1 does not
-    // keep a half is waited for, tile by tile.
+    // A line is split and finished beside its products, but by the same loads and stores.  A half of the weights that
+    // L1 has no room for is waited for, tile by tile.
     if (b.word[line]) {
       const double weights = double(b.packed_bytes) / double(g.groups);
       cycles += places * 9 * double(steps.blocks() + up(steps.count(), b.word[blocks]));
-      if (weights > double(m.l1) * 0.75) cycles += items * double(tiles.count) * weights / 128;
+      cycles += items * double(tiles.count) * std::max(0.0, weights - double(m.l1) * 0.75) / 128;
     } else {
       cycles += block_count * 250 + places * double(steps.blocks()) * (parts * 3 + 3 + (gathers ? 12 : 0));
     }
@@ -65,12 +65,14 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   // More of L2 where weights pass by once a band.
   const double room = double(m.l2) * (b.packed_bytes > m.l2 / 2 ? 0.45 : 0.3);
 
-  // A line reads all weights again for 16 pixels, a band for 32, and neither for much less than it multiplies.
-  b.word[line] =
-      is_line(g, in, p.epilogue.residual) && g.k <= 9 * tile && b.packed_bytes <= m.l2 / 10 * uint64_t(g.groups);
-  // L1 is for the parts of two tiles of pixels, where it has room for them but not for the weights too.
-  b.word[weights_pass] = double(b.packed_bytes) > double(m.l1) / 3 * double(g.groups) &&
-                         double(band_sizes(g, parts, 1, 2 * tile, 1).bytes) < double(m.l1) * 0.75;
+  // A line reads all weights again for 16 pixels, a band for 32, but then nothing waits for what is split and finished
+  // except at its ends.
+  const uint64_t weights = b.packed_bytes / uint64_t(std::max<int64_t>(1, g.groups));
+  b.word[line] = is_line(g, in, p.epilogue.residual) && weights <= m.l2 / 2 &&
+                 (weights <= m.l2 / 10 || up(g.out[1] * g.out[2], tile) >= 8);
+  // Where L1 has no room for all, it is for the pixels' parts.
+  const int64_t parts_bytes = (g.k > 4 * tile ? 2 : 1) * tile * parts * depth * 2 * steps.blocks();
+  b.word[weights_pass] = double(weights) + double(parts_bytes) > double(m.l1) * 0.55;
 
   // As many rows as there is room for; where one row is too long, pieces of it.
   b.word[columns] = 1;

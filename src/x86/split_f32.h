@@ -32,7 +32,9 @@ inline constexpr size_t split_tile = 16 * 16 * 2 * 2 * PARTS;  // bytes of a ste
 // Three parts are truncated: right up to the largest float, and exact.  Two are rounded, which halves what is lost.
 template <int PARTS>
 QUERN_INLINE void split_vectors(__m512 low, __m512 upper, char* to) {
-  const __m512i high = _mm512_set1_epi32(int(0xffff0000)), half = _mm512_set1_epi32(0x8000);
+  __m512i high = _mm512_set1_epi32(int(0xffff0000));
+  __asm__("" : "+v"(high));  // else the compiler loads it once more, for floats
+  const __m512i half = _mm512_set1_epi32(0x8000);
   const auto rounded = [=](__m512 x) __attribute__((always_inline)) {
     const __m512i bits = _mm512_castps_si512(x);
     if constexpr (PARTS == 3) return bits;
@@ -65,47 +67,36 @@ void split_image(const split_image_f32& call) {
   }
 }
 
-// Pixels of an image one at a time, for 32 channels after the other.  Few instructions: what waits for its turn to
-// retire behind the products is all that the core looks ahead.
+// 32 channels of pixels, one pixel at a time.  Few instructions: what waits for its turn to retire behind the products
+// is all that the core looks ahead.
 template <int PARTS>
 class split_splitter {
  public:
-  QUERN_INLINE split_splitter(const split_image_f32& call, size_t pixel, size_t pixels, char* parts)
+  QUERN_INLINE split_splitter(const split_image_f32& call, size_t pixel, size_t pixels, size_t chunk, char* to)
       : call_(&call),
-        src_(call.src + ptrdiff_t(pixel) * call.src_pixel),
-        to_(parts),
-        pixels_(pixels),
-        left_(pixels),
-        channels_(pixels > 0 ? ptrdiff_t(call.channels) : 0) {
-    bound();
+        src_(call.src + ptrdiff_t(pixel) * call.src_pixel + 2 * ptrdiff_t(chunk) * call.src_run),
+        to_(to),
+        left_(pixels) {
+    const size_t channels = call.channels - chunk * split_channels;
+    const uint32_t part = channels < split_channels ? (uint32_t{1} << channels) - 1 : ~uint32_t{0};
+    part_[0] = static_cast<__mmask16>(part), part_[1] = static_cast<__mmask16>(part >> 16);
   }
 
-  [[gnu::always_inline]] bool done() const { return channels_ <= 0; }
+  [[gnu::always_inline]] bool done() const { return left_ == 0; }
 
   QUERN_INLINE void operator()() {
     if (done()) return;
     const __m512 low = _mm512_maskz_loadu_ps(part_[0], src_);
     const __m512 upper = _mm512_maskz_loadu_ps(part_[1], src_ + call_->src_run);
     split_vectors<PARTS>(low, upper, to_);
-    src_ += call_->src_pixel, to_ += call_->pixel;
-    if (--left_ > 0) return;
-    left_ = pixels_, channels_ -= ptrdiff_t(split_channels);
-    src_ += 2 * call_->src_run - ptrdiff_t(pixels_) * call_->src_pixel;
-    to_ += ptrdiff_t(call_->block) - ptrdiff_t(pixels_) * ptrdiff_t(call_->pixel);
-    bound();
+    src_ += call_->src_pixel, to_ += call_->pixel, --left_;
   }
 
  private:
-  [[gnu::always_inline]] void bound() {
-    const uint32_t part = channels_ >= 32 ? ~uint32_t{0} : channels_ > 0 ? (uint32_t{1} << channels_) - 1 : 0;
-    part_[0] = static_cast<__mmask16>(part), part_[1] = static_cast<__mmask16>(part >> 16);
-  }
-
   const split_image_f32* call_;
   const float* src_;
   char* to_;
-  size_t pixels_, left_;
-  ptrdiff_t channels_;
+  size_t left_;
   __mmask16 part_[2];
 };
 
@@ -116,30 +107,27 @@ inline constexpr ptrdiff_t split_wait = 8;
 class split_finisher {
  public:
   // The first `wait` calls do nothing.
-  QUERN_INLINE explicit split_finisher(const split_output_f32* calls, size_t count, ptrdiff_t wait = 0)
-      : call_(calls), end_(calls + count) {
-    if (done()) return;
+  QUERN_INLINE split_finisher(const split_output_f32* calls, size_t count, ptrdiff_t wait = 0)
+      : call_(calls), last_(count > 0 ? calls + count - 1 : calls) {
+    if (count == 0) return;
     lower_ = vec::set1(call_->epilogue->lower), upper_ = vec::set1(call_->epilogue->upper);
     clamp_only_ = call_->epilogue->clamp_only;
     begin();
     row_ = -wait;
   }
 
-  [[gnu::always_inline]] bool done() const { return call_ == end_; }
+  [[gnu::always_inline]] bool done() const { return row_ >= rows_; }
 
   QUERN_INLINE void operator()() {
-    if (done()) return;
     const ptrdiff_t r = row_++;
-    if (r < 0) return;
+    if (size_t(r) >= size_t(rows_)) return;
     if (float* const pixel = call_->dst[r]) {
       if (clamp_only_)
         clamp(sums_ + r * ptrdiff_t(split_columns), pixel + to_);
       else
         whole(*call_, r);
     }
-    if (row_ < rows_) return;
-    ++call_;
-    if (!done()) begin();
+    if (r + 1 == rows_ && call_ != last_) ++call_, begin();
   }
 
  private:
@@ -179,7 +167,7 @@ class split_finisher {
     vec::finish(out, 1, call.n, call.sums + r * ptrdiff_t(split_columns), split_columns);
   }
 
-  const split_output_f32 *call_, *end_;
+  const split_output_f32 *call_, *last_;
   ptrdiff_t row_ = 0, rows_ = 0, to_ = 0, half_ = 0;
   const float* sums_ = nullptr;
   bool clamp_only_ = false, full_ = false;
@@ -278,8 +266,9 @@ void split_products(const split_products_f32& call) {
 }
 
 // A line of pixels.  A block is one tile of them by up to four of weights, all parts of the pixels in 4 to 6, so that a
-// step takes 15 loads for 24 products as 2 x 2 tiles do; of weights that come from L1.  Tiles of sums are done one
-// after the other, and each is stored while the next one is summed, the last one in the block behind.
+// step takes 15 loads for 24 products as 2 x 2 tiles do.  Tiles of sums are done one after the other, and each is
+// stored while the next one is summed, the last one in the block behind.  The next tile is split beside the first
+// block.
 template <class Tiles, int PARTS>
 class split_line_of {
  public:
@@ -287,16 +276,15 @@ class split_line_of {
       : call_(call),
         steps_((call.image.channels + split_channels - 1) / split_channels),
         halves_((call.n + 15) / 16),
-        room_(call.image.block * steps_) {}
+        buffers_(halves_ > 4 ? 2 : 1) {}
 
   void operator()() {
-    split_splitter<PARTS> first(call_.image, 0, pixels(0), parts(0));
-    while (!first.done()) first();
-    for (size_t t = 0; t < call_.tiles; ++t) {
-      split_splitter<PARTS> next(call_.image, (t + 1) * call_.rows, pixels(t + 1), parts(t + 1));
-      for (size_t j = 0; j < halves_; j += 4) block(t, j, next);
-      while (!next.done()) next();
+    for (size_t s = 0; s < steps_; ++s) {
+      split_splitter<PARTS> first(call_.image, 0, pixels(0), s, chunk(0, s));
+      while (!first.done()) first();
     }
+    for (size_t t = 0; t < call_.tiles; ++t)
+      for (size_t j = 0; j < halves_; j += 4) block(t, j);
     store_last();
     for (int h = 0; h < 2; ++h)
       if (out_[turn_ ^ 1][h].rows) split_finish(out_[turn_ ^ 1][h]);
@@ -310,7 +298,9 @@ class split_line_of {
     const size_t first = t * call_.rows;
     return call_.image.pixels > first ? least(call_.rows, call_.image.pixels - first) : 0;
   }
-  char* parts(size_t t) const { return call_.image.parts + t % 2 * room_; }
+  // 32 channels of a tile.  Where a tile is one block, they take the place of those before, which the unit's registers
+  // have by then: L1 is short.
+  char* chunk(size_t t, size_t s) const { return call_.image.parts + (t % buffers_ * steps_ + s) * call_.image.block; }
 
   // What the next block finishes.
   void address(size_t t, size_t j, float* sums, split_output_f32 (&out)[2]) {
@@ -347,24 +337,26 @@ class split_line_of {
     }
   }
 
-  void block(size_t t, size_t j, split_splitter<PARTS>& next) {
+  void block(size_t t, size_t j) {
     float* const sums = call_.sums + turn_ * 2 * split_rows * split_columns;
     const split_output_f32(&out)[2] = out_[turn_ ^ 1];
     split_finisher before(out, size_t(out[0].rows > 0) + size_t(out[1].rows > 0), split_wait);
-    split_splitter<PARTS> splitter = next;
-    const auto between = [&]() __attribute__((always_inline)) {
-      before();
-      splitter();
-    };
     const size_t tiles = least(halves_ - j, 4);
     // Tiles of a panel lie side by side.
     const size_t width0 = least(tiles, 2), width1 = tiles > 2 ? tiles - 2 : 0;
     const char *b0 = call_.b + j / 2 * call_.panel, *b1 = b0 + call_.panel;
-    const char* a = parts(t);
-    for (size_t s = 0; s < steps_; ++s, a += call_.image.block) {
+    const size_t next = j == 0 ? pixels(t + 1) : 0;
+    for (size_t s = 0; s < steps_; ++s) {
+      Tiles::stay_awake();
+      const char* const a = chunk(t, s);
       Tiles::template load<4>(a, ptrdiff_t(call_.image.pixel));
       Tiles::template load<5>(a + 64, ptrdiff_t(call_.image.pixel));
       if constexpr (PARTS == 3) Tiles::template load<6>(a + 128, ptrdiff_t(call_.image.pixel));
+      split_splitter<PARTS> splitter(call_.image, (t + 1) * call_.rows, next, s, chunk(t + 1, s));
+      const auto between = [&]() __attribute__((always_inline)) {
+        before();
+        splitter();
+      };
       const bool first = s == 0, last = s + 1 == steps_;
       tile<0>(
           b0, width0, first, between, [&]() __attribute__((always_inline)) {
@@ -385,10 +377,10 @@ class split_line_of {
             b1, width1, first, between, [&]() __attribute__((always_inline)) {
               if (last) store<2>(sums);
             });
+      while (!splitter.done()) splitter();
       b0 += width0 * split_tile<PARTS>, b1 += width1 * split_tile<PARTS>;
     }
-    while (!before.done()) between();
-    next = splitter;
+    while (!before.done()) before();
     if (tiles == 1) store<0>(sums);
     last_ = tiles - 1, sums_ = sums;
     address(t, j, sums, out_[turn_]);
@@ -398,9 +390,10 @@ class split_line_of {
   // A step's products of parts with tile T of the weights, in the order of split_step.
   template <int T, class Between, class Then>
   [[gnu::always_inline]] void tile(const char* b, size_t width, bool first, const Between& between, const Then& then) {
-    const auto weights = [ =, this ](size_t p) __attribute__((always_inline)) {
+    const bool passes = call_.passes;
+    const auto weights = [=](size_t p) __attribute__((always_inline)) {
       const char* const from = b + (p * width + T % 2) * 1024;
-      call_.passes ? Tiles::template load_once<7>(from, 64) : Tiles::template load<7>(from, 64);
+      passes ? Tiles::template load_once<7>(from, 64) : Tiles::template load<7>(from, 64);
     };
     if (first) Tiles::template zero<T>();
     if constexpr (PARTS == 3) {
@@ -418,8 +411,8 @@ class split_line_of {
   }
 
   const split_line_f32& call_;
-  const size_t steps_, halves_, room_;
-  size_t last_ = 0, turn_ = 0;  // the tile of sums that is not stored yet, 0: none; buffers take turns
+  const size_t steps_, halves_, buffers_;  // chunks of a tile, tiles across, tiles of parts
+  size_t last_ = 0, turn_ = 0;             // the tile of sums that is not stored yet, 0: none; buffers take turns
   float* sums_ = nullptr;
   split_output_f32 out_[2][2] = {};
   float* dst_[2][split_rows] = {};
