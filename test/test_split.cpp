@@ -334,7 +334,7 @@ TEST(split, random_windows) {
 TEST(split, lines_of_pixels) {
   dice d(3);
   for (const quern_layout layout : {QUERN_NHWC, QUERN_NC16HW16})
-    for (const int64_t k : {1, 16, 17, 32, 48, 64, 65, 80, 112, 144})
+    for (const int64_t k : {1, 16, 17, 32, 48, 64, 65, 80, 112, 144, 208})
       for (const int64_t c : {8, 32, 33, 100, 160})
         for (const int64_t rows : {1, 3, 33}) {
           const int64_t columns = d.from(1, 33);
