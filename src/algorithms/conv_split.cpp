@@ -9,8 +9,8 @@
 //       for two tiles of 16 pixels: for panel of the chunk
 //         row.split->products                                all of k; and the epilogue of the block before
 //
-// Pixels that become as many pixels, into few channels, need no band: row.split->line splits a tile of them beside the
-// products of the one before, and takes an item at once.
+// Pixels that become as many pixels need no band, unless weights are many: row.split->line splits a tile of them beside
+// the products of the one before, and takes an item at once.
 //
 // Tiles are pieces of a row of outputs, or of all rows as they follow each other in the band, with what lies between
 // rows thrown away: whichever takes less.  A filter along x alone runs with its axes changed, so that padding lies
