@@ -384,11 +384,12 @@ struct winograd_strip_f32 {
 //   finish     dst[i][to + j] = epilogue(sums[i][j], residual[i][from + j]) for rows i that have a dst
 //   line       dst[i][j] = epilogue(sum over steps of parts(pixel i) * parts(b), residual[i][j]) for a line of pixels,
 //              in `tiles` tiles of as many rows: while one is multiplied, the next one is split.  `parts` has room for
-//              two of them.
+//              split_line_tiles(n) of them: where a tile is one block, the next one takes its place.
 //
 // A step of weights is [part][n / 16][16 pairs of channels][16][2]; channel p has channel p + 16 beside it.  Between
 // begin(rows) and end() a thread has the unit's registers configured for tiles of that many rows.
 inline constexpr size_t split_rows = 16, split_columns = 32, split_channels = 32;  // of a tile, a block, a step
+constexpr size_t split_line_tiles(size_t n) { return n > 4 * 16 ? 2 : 1; }
 
 struct split_image_f32 {
   size_t pixels, channels;

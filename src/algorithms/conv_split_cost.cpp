@@ -11,6 +11,10 @@ namespace {
 
 double cycles_of(const band_tiles& tiles) { return double(tiles.count) * product_cycles(double(tiles.rows)); }
 
+double group_bytes(const geometry& g, const blocking& b) {
+  return double(b.packed_bytes) / double(std::max<int64_t>(1, g.groups));
+}
+
 bool may_be_flat(const band_axis& h, const band_axis& w) { return h.pixel == 1 && w.pixel == 1; }
 
 double compute_cycles(const geometry& g, const machine& m, const blocking& b, int parts, bool gathers, bool sows) {
@@ -33,9 +37,8 @@ double compute_cycles(const geometry& g, const machine& m, const blocking& b, in
     // A line is split and finished beside its products, but by the same loads and stores.  A half of the weights that
     // L1 has no room for is waited for, tile by tile.
     if (b.word[line]) {
-      const double weights = double(b.packed_bytes) / double(g.groups);
       cycles += places * 9 * double(steps.blocks() + up(steps.count(), b.word[blocks]));
-      cycles += items * double(tiles.count) * std::max(0.0, weights - double(m.l1) * 0.75) / 128;
+      cycles += items * double(tiles.count) * std::max(0.0, group_bytes(g, b) - double(m.l1) * 0.75) / 128;
     } else {
       cycles += block_count * 250 + places * double(steps.blocks()) * (parts * 3 + 3 + (gathers ? 12 : 0));
     }
@@ -67,12 +70,12 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
 
   // A line reads all weights again for 16 pixels, a band for 32, but then nothing waits for what is split and finished
   // except at its ends.
-  const uint64_t weights = b.packed_bytes / uint64_t(std::max<int64_t>(1, g.groups));
-  b.word[line] = is_line(g, in, p.epilogue.residual) && weights <= m.l2 / 2 &&
-                 (weights <= m.l2 / 10 || up(g.out[1] * g.out[2], tile) >= 8);
+  const double weights = group_bytes(g, b);
+  b.word[line] = is_line(g, in, p.epilogue.residual) && weights <= double(m.l2) / 2 &&
+                 (weights <= double(m.l2) / 10 || up(g.out[1] * g.out[2], tile) >= 8);
   // Where L1 has no room for all, it is for the pixels' parts.
-  const int64_t parts_bytes = (g.k > 4 * tile ? 2 : 1) * tile * parts * depth * 2 * steps.blocks();
-  b.word[weights_pass] = double(weights) + double(parts_bytes) > double(m.l1) * 0.55;
+  const int64_t parts_bytes = int64_t(split_line_tiles(size_t(g.k))) * tile * parts * depth * 2 * steps.blocks();
+  b.word[weights_pass] = weights + double(parts_bytes) > double(m.l1) * 0.55;
 
   // As many rows as there is room for; where one row is too long, pieces of it.
   b.word[columns] = 1;
