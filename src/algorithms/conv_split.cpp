@@ -327,8 +327,7 @@ void run(const job& j, const execution& e, int parts) {
     const band_axis h(ph.h), w(ph.w);
     const range td = ph.d.taps_at(at.d);
     const bool sums = td.count() * ph.h.taps * ph.w.taps * g.c > 0;  // over anything
-    // Of a line two tiles, by turns.
-    const band_sizes size = word[line] ? band_sizes(g, parts, 1, tile, 1)
+    const band_sizes size = word[line] ? line_parts(g, parts)
                                        : band_sizes(g, parts, sums ? td.count() * h.places(at.rows.count()) : 0,
                                                     sums ? w.places(at.cols.count()) : at.cols.count(), w.pixel);
     const work t = {

@@ -11,10 +11,6 @@ namespace {
 
 double cycles_of(const band_tiles& tiles) { return double(tiles.count) * product_cycles(double(tiles.rows)); }
 
-double group_bytes(const geometry& g, const blocking& b) {
-  return double(b.packed_bytes) / double(std::max<int64_t>(1, g.groups));
-}
-
 bool may_be_flat(const band_axis& h, const band_axis& w) { return h.pixel == 1 && w.pixel == 1; }
 
 double compute_cycles(const geometry& g, const machine& m, const blocking& b, int parts, bool gathers, bool sows) {
@@ -38,7 +34,7 @@ double compute_cycles(const geometry& g, const machine& m, const blocking& b, in
     // L1 has no room for is waited for, tile by tile.
     if (b.word[line]) {
       cycles += places * 9 * double(steps.blocks() + up(steps.count(), b.word[blocks]));
-      cycles += items * double(tiles.count) * std::max(0.0, group_bytes(g, b) - double(m.l1) * 0.75) / 128;
+      cycles += items * double(tiles.count) * std::max(0.0, double(steps.group_bytes()) - double(m.l1) * 0.75) / 128;
     } else {
       cycles += block_count * 250 + places * double(steps.blocks()) * (parts * 3 + 3 + (gathers ? 12 : 0));
     }
@@ -70,11 +66,11 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
 
   // A line reads all weights again for 16 pixels, a band for 32, but then nothing waits for what is split and finished
   // except at its ends.
-  const double weights = group_bytes(g, b);
+  const double weights = double(steps.group_bytes());
   b.word[line] = is_line(g, in, p.epilogue.residual) && weights <= double(m.l2) / 2 &&
                  (weights <= double(m.l2) / 10 || up(g.out[1] * g.out[2], tile) >= 8);
   // Where L1 has no room for all, it is for the pixels' parts.
-  const int64_t parts_bytes = int64_t(split_line_tiles(size_t(g.k))) * tile * parts * depth * 2 * steps.blocks();
+  const int64_t parts_bytes = int64_t(split_line_tiles(size_t(g.k))) * steps.blocks() * steps.tile_bytes();
   b.word[weights_pass] = weights + double(parts_bytes) > double(m.l1) * 0.55;
 
   // As many rows as there is room for; where one row is too long, pieces of it.
@@ -121,8 +117,8 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   const int64_t panel_bytes = std::max<int64_t>(1, steps.panel_bytes(ph.taps()));
   const bool stays = panel_bytes * b.word[block_panels] <= int64_t(m.l2) / 2;
   b.word[chunk] = stays ? b.word[block_panels] : std::max<int64_t>(1, int64_t(m.l2) / 8 / panel_bytes);
-  const double band = b.word[line] ? double(band_sizes(g, parts, 1, tile, 1).bytes)
-                                   : band_bytes(g, parts, up(rows, b.word[bands]), piece);
+  const double band =
+      b.word[line] ? double(line_parts(g, parts).bytes) : band_bytes(g, parts, up(rows, b.word[bands]), piece);
   const double all = band + double(buffers::bytes(g.filter_size() * steps.blocks())) + 4 * QUERN_ALIGN;
   b.workspace_bytes = uint64_t(std::min(all, 0x1p62)) / QUERN_ALIGN * QUERN_ALIGN;
   return b;

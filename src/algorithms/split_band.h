@@ -34,6 +34,9 @@ struct band_sizes {
   }
 };
 
+// The parts of a line: two tiles, the most that split_line_tiles() asks for.
+inline band_sizes line_parts(const geometry& g, int parts) { return {g, parts, 1, tile, 1}; }
+
 // Bytes of the largest one of so many rows and columns, over all phases.
 inline double band_bytes(const geometry& g, int parts, int64_t rows, int64_t row_columns) {
   const band_extent x(g);

@@ -26,6 +26,7 @@ struct packed_steps {
   }
   int64_t panel_bytes(int64_t phase_taps) const { return phase_taps * blocks() * 2 * tile_bytes(); }
   int64_t width(int64_t index) const { return std::min<int64_t>(2, halves() - 2 * index); }  // in tiles
+  int64_t group_bytes() const { return phase(1, 0); }
   int64_t size() const { return phase(g.groups, 0); }
 };
 

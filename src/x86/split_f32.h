@@ -276,7 +276,7 @@ class split_line_of {
       : call_(call),
         steps_((call.image.channels + split_channels - 1) / split_channels),
         halves_((call.n + 15) / 16),
-        tiles_(split_line_tiles(call.n)) {}
+        kept_(split_line_tiles(call.n)) {}
 
   void operator()() {
     for (size_t s = 0; s < steps_; ++s) {
@@ -300,7 +300,7 @@ class split_line_of {
   }
   // 32 channels of a tile.  Where a tile is one block, they take the place of those before, which the unit's registers
   // have by then: L1 is short.
-  char* chunk(size_t t, size_t s) const { return call_.image.parts + (t % tiles_ * steps_ + s) * call_.image.block; }
+  char* chunk(size_t t, size_t s) const { return call_.image.parts + (t % kept_ * steps_ + s) * call_.image.block; }
 
   // What the next block finishes.
   void address(size_t t, size_t j, float* sums, split_output_f32 (&out)[2]) {
@@ -411,8 +411,8 @@ class split_line_of {
   }
 
   const split_line_f32& call_;
-  const size_t steps_, halves_, tiles_;  // chunks of a tile, tiles across, tiles of parts
-  size_t last_ = 0, turn_ = 0;           // the tile of sums that is not stored yet, 0: none; buffers take turns
+  const size_t steps_, halves_, kept_;  // chunks of a tile, tiles across, tiles of parts
+  size_t last_ = 0, turn_ = 0;          // the tile of sums that is not stored yet, 0: none; buffers take turns
   float* sums_ = nullptr;
   split_output_f32 out_[2][2] = {};
   float* dst_[2][split_rows] = {};
