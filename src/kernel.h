@@ -328,7 +328,8 @@ struct winograd_output_f32 {
 //   line     V[j * matrix + x] = sum over k < a of BT[j][k] * src[x + k * apart]      x < n, and up to a whole vector
 //            where pixels from `begin` on up to `end` are read, and others are zeros
 //   strip    S[j][t][k] = sum over p < steps of
-//                step[p][first + j * matrix + t * tile] * weights[j * point + p * nr + k]
+//                step[p][first + j * matrix + t * tile] *
+//                weights[j * w.point + p * w.step + k / pair * w.pair + k % pair]          pair = 2 * row.vector
 //   finish   C[t * m + i][k] = epilogue(sum over j < a of AT[i][j] * S[j][t][k])
 //
 // for t < tiles, of whose outputs the first `pixels` are written, and channels k < n, of which nr are whole vectors.  A
@@ -336,12 +337,13 @@ struct winograd_output_f32 {
 // and line_sums vectors a point: of so many vectors of channels, up to row.nr, line_tiles() tiles at a time.  A strip
 // finishes the one before meanwhile.
 //
-// Rows for three taps at stride 2 alone (step 2) take taps 0 and 2 by F(2, 2), and tap 1 beside them:
+// Rows for one stride alone (step) hold all points of mr outputs in registers.  Such a strip is the line of a block,
+// and writes its own outputs; there is no finish.  V is there for whole mr.
 //
-//   line     V[x] = src[x], V[matrix + x] = src[x] - src[x + apart]
-//   strip    C as above, of tiles of four pixels and two outputs; a point has weights w0, w0 + w2, w2 and w1
-//
-// They have no finish, read V of up to the next eighth tile, and fetch ahead.
+//   step 1   sums of few steps: w.point = pair, w.step = a * pair
+//   step 2   three taps, of which 0 and 2 are F(2, 2), and 1 is beside them; a strip fetches ahead
+//     line     V[x] = src[x], V[matrix + x] = src[x] - src[x + apart]
+//     strip    C as above, of tiles of four pixels and two outputs; a point has weights w0, w0 + w2, w2 and w1
 inline constexpr int line_sums = 24;
 constexpr int line_tiles(int vectors) { return vectors == 1 ? 14 : line_sums / vectors; }
 
@@ -364,7 +366,9 @@ struct winograd_strip_f32 {
   const float* const* step;
   size_t first, matrix, tile;
   const float* weights;
-  size_t point;
+  struct {
+    size_t point, step, pair;
+  } w;
   const winograd_sums_f32* to;
   const winograd_sums_f32* before;  // NULL: none
   const float* ahead;               // hint: pixels of so many lines below, `row` apart, that are transformed next

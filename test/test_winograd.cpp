@@ -409,6 +409,37 @@ TEST(winograd, three_taps_at_stride_2_are_exact) {
         }
 }
 
+// Lines of any length, at whose end tiles are cut or written twice, in cache and past it.
+TEST(winograd, few_channels_agree_in_lines_of_any_length) {
+  dice d(7);
+  for (const quern_layout layout : {QUERN_NHWC, QUERN_NC16HW16})
+    for (const int64_t k : {16, 32, 37, 48, 80})
+      for (const int64_t width : {1, 3, 4, 7, 8, 9, 15, 16, 17, 30, 32, 63, 97, 160})
+        for (const int64_t taps : {3, 5})
+          for (const int32_t activation : {QUERN_RELU, QUERN_CLAMP, QUERN_LEAKY_RELU}) {
+            const shape s = {.c = d.from(1, 4),
+                             .k = k,
+                             .image = {1, d.from(4, 9), width},
+                             .filter = {1, d.from(1, 4), taps},
+                             .begin = {0, 0, d.from(1, 2)},
+                             .end = {0, 3, taps - 1}};
+            quern_problem p = problem_of(s, layout, layout);
+            p.accuracy = QUERN_ACCURACY_F32_FAST;
+            p.epilogue.bias = 1, p.epilogue.activation = activation;
+            p.epilogue.activation_alpha = activation == QUERN_CLAMP ? -3 : activation == QUERN_RELU ? 0 : 0.5f;
+            p.epilogue.activation_beta = activation == QUERN_CLAMP ? 6 : 0;
+            p = completed(p);
+            const operands in = small_integers(p, edge::back, d);
+            const solution want = expected(p, in);
+            for (const quern_candidate& c : winograd_candidates(p)) {
+              if (strcmp(c.algorithm, "conv_winograd_line") != 0) continue;
+              for (const way& how : {way{}, way{.small_caches = true, .slow_l3 = true}})
+                ASSERT_TRUE(
+                    agree_within(p, allowed_error(p, c.error_bound), want, solve(p, in, c.algorithm, c.kernel, how)));
+            }
+          }
+}
+
 // Panels of channels, and the blocks in which they are stored.
 TEST(winograd, few_channels_agree_in_blocks_of_any_size) {
   dice d(5);

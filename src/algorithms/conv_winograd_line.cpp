@@ -12,7 +12,7 @@
 // A block is a strip, one below the other, where V, sums and weights stay in L1.
 //
 // At stride 2 an NHWC line is half as many pixels of twice the channels; 7 taps are F(m, 4) of two interleaved images.
-// Three taps have rows of their own, which take a whole block at a time and write its outputs at once.
+// Three taps, and sums of few steps, have rows that take a whole block at a time and write its outputs at once.
 #include "conv_winograd.h"
 #include "driver.h"
 #include "epilogue.h"
@@ -41,22 +41,39 @@ const winograd_driver::form* form_of(const geometry& g) {
 
 // Output channels in panels of whole vectors and whole blocks, as even as may be, of at most nr.
 struct panel_sizes {
-  int64_t count, vectors, channels, outputs, vector;
-  panel_sizes(const geometry& g, const kernel& row) : count(up(g.k, row.nr)), outputs(g.k), vector(row.vector) {
-    const int64_t whole = std::max({vector, g.dst_block, g.residual_block});
+  int64_t count, vectors, channels, outputs;
+  int64_t unit;  // channels whose weights stay together
+  panel_sizes(const geometry& g, const kernel& row)
+      : count(up(g.k, row.nr)), outputs(g.k), unit(row.step == 1 ? 2 * row.vector : row.vector) {
+    const int64_t whole = std::max({unit, g.dst_block, g.residual_block});
     channels = std::max<int64_t>(1, up(up(g.k, whole), std::max<int64_t>(1, count))) * whole;
-    vectors = channels / vector;
+    vectors = channels / row.vector;
   }
   int64_t begin(int64_t panel) const { return panel * channels; }
   int64_t size(int64_t panel) const { return std::min(channels, outputs - begin(panel)); }
-  int64_t padded(int64_t panel) const { return up(size(panel), vector) * vector; }
+  int64_t padded(int64_t panel) const { return up(size(panel), unit) * unit; }
+};
+
+// Of a panel's weights, floats from point to point, step to step and pair of vectors to pair.
+//
+//   [point][line of the filter][term: channel, interleaved image][channels]
+//   [pair][line of the filter][term][point][channels]                          rows for few steps
+struct weight_steps {
+  int64_t point, step, pair;
+  weight_steps(const kernel& row, int64_t steps, int64_t points, int64_t channels) : pair(2 * row.vector) {
+    if (row.step == 1)
+      point = pair, step = points * point, pair = steps * step;
+    else
+      step = channels, point = steps * step;
+  }
 };
 
 // Where things lie for a block of `tiles`, in floats.  The lines of a point lie side by side, near for a core that
 // foresees strides.
 struct line_sizes {
   bool dense;    // channels of neighbouring pixels follow each other: a line is one plane
-  bool paired;   // taps 0 and 2 by F(2, 2), tap 1 as it is; sums stay in registers
+  bool held;     // sums stay in registers: a line of a block is one strip
+  bool paired;   // taps 0 and 2 by F(2, 2), tap 1 as it is
   bool aligned;  // so are lines to cache lines: across them, loads of pairs cost 3 % of 32 outputs (Emerald Rapids)
   int64_t unit;  // tiles that stay together
   int64_t stride, m, a, matrices, reach;  // along x: points of weights, matrices of V, pixels that V is made of
@@ -64,9 +81,10 @@ struct line_sizes {
 
   line_sizes(const geometry& g, const kernel& row, int64_t tiles)
       : dense(g.src_block == 1 && (g.c == 1 || g.src[1] == 1) && g.src[4] == g.c),
+        held(row.step != 0),
         paired(row.step == 2),
         aligned(paired && dense && g.src[3] % 16 == 0),
-        unit(paired ? 8 : 1),
+        unit(held ? row.mr / row.tile : 1),
         stride(g.stride[2]),
         m(row.tile),
         a(paired ? paired_weights.a : m + row.taps - 1),
@@ -76,14 +94,14 @@ struct line_sizes {
         terms(g.c * parts),
         planes(dense ? 1 : g.c),
         pixel(dense ? g.c : 1),
-        positions((paired ? up(tiles, unit) * unit * m : (tiles - 1) * m + 1) * stride * pixel),
+        positions((held ? up(tiles, unit) * unit * m : (tiles - 1) * m + 1) * stride * pixel),
         matrix(up(positions, 16) * 16 + 16),
         wide(up(up(positions, 16) * 16, pixel) + reach),
         source(dense ? 0 : up(wide, 16) * 16),
         lines(g.filter[1]),
         point(lines * matrix),
         ring(planes * matrices * point),
-        sums(paired ? 0 : a * line_sums * row.vector) {}
+        sums(held ? 0 : a * line_sums * row.vector) {}
   int64_t bytes() const {
     return (2 * sums + ring + planes * source) * 4 + 2 * lines * terms * int64_t(sizeof(float*));
   }
@@ -122,11 +140,10 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t most = line_tiles(int(panels.vectors)), tiles = std::max<int64_t>(1, up(g.out[2], row.tile));
   const line_sizes strip(g, row, std::min(most, tiles)), whole(g, row, tiles);
   blocking b = {};
-  b.packed_bytes = uint64_t(up(g.k, row.vector) * row.vector * strip.a * strip.lines * strip.terms) * sizeof(float);
+  b.packed_bytes = uint64_t(up(g.k, panels.unit) * panels.unit * strip.a * strip.lines * strip.terms) * sizeof(float);
   const bool in_l1 = uint64_t(strip.bytes()) + b.packed_bytes <= m.l1;
-  b.word[blocks] = strip.paired
-                       ? std::min(up(tiles, strip.unit), up(whole.bytes(), int64_t(m.l1) / 2))
-                       : up(tiles, (in_l1 ? 1 : std::max<int64_t>(1, int64_t(m.l2) / 2 / strip.bytes())) * most);
+  b.word[blocks] = strip.held ? std::clamp<int64_t>(up(2 * whole.bytes(), int64_t(m.l1)), 1, up(tiles, strip.unit))
+                              : up(tiles, (in_l1 ? 1 : std::max<int64_t>(1, int64_t(m.l2) / 2 / strip.bytes())) * most);
   b.word[block_tiles] = up(up(tiles, strip.unit), b.word[blocks]) * strip.unit;
   const line_sizes s(g, row, b.word[block_tiles]);
   // Stores that wait for lines of a slow L3 hold up multiply-adds, however they are spread: what a core cannot count on
@@ -142,8 +159,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // Of an odd number of vectors the last one waits for loads.
   const int64_t vectors = up(g.k, row.vector);
   const double pairs = 5 * steps * (0.53 + 0.08 * double(vectors % 2) / double(vectors)) + finish / 3;
-  const double tile =
-      s.paired ? pairs : points * (step * steps + 1.5) + finish + 0.2 * touched / sums / (m.l2_rate * m.cycle_ns);
+  // A load a multiply-add, of which whole vectors take longer (Emerald Rapids); what is cut goes through a buffer.
+  const double cut = g.k % row.vector ? 1 : double(g.out[2] % s.m != 0) / double(tiles);
+  const double few = points * (0.64 * steps + 1.3) + 4 + 40 * cut;
+  const double through_l1 = points * (step * steps + 1.5) + finish + 0.2 * touched / sums / (m.l2_rate * m.cycle_ns);
+  const double tile = s.paired ? pairs : s.held ? few : through_l1;
   const double position = s.paired && !s.aligned ? 4 : 2;
   const double line = 80 + double(s.planes * up(s.positions, 16)) * position * double(s.matrices);
   b.cycles = pace(row, m) * out_lines *
@@ -170,7 +190,7 @@ double error_bound(const full_problem& p) {
   return f && n < 0.5 ? f->growth[1] * n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
-// [panel][point][line of the filter][term: channel, interleaved image][channels]
+// Panel after panel, each as weight_steps has it.
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
   const line_sizes s(g, j.row, 1);
@@ -180,19 +200,21 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const int64_t steps = s.lines * s.terms;
   for (int64_t k = first; k < first + count; ++k) {
     const int64_t panel = k / panels.channels, column = k % panels.channels;
-    const int64_t nr = panels.padded(panel);
-    float* to = reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps;
+    const weight_steps w(j.row, steps, s.a, panels.padded(panel));
+    const int64_t pair = 2 * j.row.vector, rest = panels.padded(panel) - column - 1;
+    float* to =
+        reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps + column / pair * w.pair + column % pair;
     for (int64_t r = 0; r < s.lines; ++r)
       for (int64_t c = 0; c < g.c; ++c)
-        for (int64_t part = 0; part < s.parts; ++part, to += nr) {
-          const float* w = from + (k - first) * g.weights[0] + c * g.weights[1] + r * g.weights[3];
+        for (int64_t part = 0; part < s.parts; ++part, to += w.step) {
+          const float* tap = from + (k - first) * g.weights[0] + c * g.weights[1] + r * g.weights[3];
           for (int64_t i = 0; i < s.a; ++i) {
             double sum = 0;
             for (int64_t u = 0; u * s.parts + part < g.filter[2]; ++u)
-              sum += f.axis[1]->g[i][u] * double(w[(u * s.parts + part) * g.weights[4]]);
-            float* const at = to + i * steps * nr;
-            at[column] = float(sum);
-            if (k == g.k - 1) std::fill(at + column + 1, at + nr, 0.0f);
+              sum += f.axis[1]->g[i][u] * double(tap[(u * s.parts + part) * g.weights[4]]);
+            float* const at = to + i * w.point;
+            *at = float(sum);
+            if (k == g.k - 1) std::fill_n(at + 1, rest, 0.0f);
           }
         }
   }
@@ -207,7 +229,7 @@ void run(const job& j, const execution& e) {
   const phase ph = phase_of(g, 0);
   const panel_sizes panels(g, row);
   const int64_t all_steps = s.lines * s.terms;
-  const int64_t most = s.paired ? word[block_tiles] : line_tiles(int(panels.vectors));
+  const int64_t most = s.held ? word[block_tiles] : line_tiles(int(panels.vectors));
   const int64_t last_nr = panels.padded(panels.count - 1);
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
@@ -305,9 +327,10 @@ void run(const job& j, const execution& e) {
           call.rows = fetches ? size_t(std::clamp<int64_t>(g.in[1] - next, 0, ph.h.in_step)) : 0;
           call.ahead = image + next * g.src[3] + on.begin * g.src[4], call.row = size_t(g.src[3]);
           call.first = size_t((x - first) * s.stride * s.pixel);
-          call.point = size_t(all_steps * nr);
+          const weight_steps w(row, all_steps, s.a, nr);
+          call.w = {size_t(w.point), size_t(w.step), size_t(w.pair)};
           call.weights =
-              reinterpret_cast<const float*>(e.packed) + channel * s.a * all_steps + taps.begin * s.terms * nr;
+              reinterpret_cast<const float*>(e.packed) + channel * s.a * all_steps + taps.begin * s.terms * w.step;
           row.winograd_strip(call);
           call.before = to;
           to = to == two ? two + 1 : two;

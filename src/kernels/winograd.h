@@ -73,26 +73,33 @@ template <int A, class V>
 }
 
 // y = A^T m: output j sums m times the j-th power of each point, and the last one takes infinity.
-template <int A, int M, class V>
+template <int A, int M, int PAIRS = (A - 1) / 2, class V>
 [[gnu::always_inline]] inline void output_line(const V* m, V* y) {
   if constexpr (A == 1) {
     y[0] = m[0];
   } else {
-    constexpr int pairs = (A - 1) / 2;
     constexpr bool infinity = A % 2 == 0;
-    V sum[pairs], difference[pairs];
-    QUERN_UNROLL for (int i = 0; i < pairs; ++i) sum[i] = m[2 * i + 1] + m[2 * i + 2],
+    V sum[PAIRS], difference[PAIRS];
+    QUERN_UNROLL for (int i = 0; i < PAIRS; ++i) sum[i] = m[2 * i + 1] + m[2 * i + 2],
                                                  difference[i] = m[2 * i + 1] - m[2 * i + 2];
     y[0] = m[0];
-    QUERN_UNROLL for (int i = 0; i < pairs; ++i) y[0] = y[0] + sum[i];
+    QUERN_UNROLL for (int i = 0; i < PAIRS; ++i) y[0] = y[0] + sum[i];
     QUERN_UNROLL for (int j = 1; j < M; ++j) {
       const V* half = j % 2 ? difference : sum;
       const bool last = infinity && j == M - 1;
-      V value = last ? m[A - 1] : times<A, V>(0, j, half[0]);
-      QUERN_UNROLL for (int i = last ? 0 : 1; i < pairs; ++i) value = times<A, V>(i, j, half[i], value);
+      V value = last ? m[2 * PAIRS + 1] : times<A, V>(0, j, half[0]);
+      QUERN_UNROLL for (int i = last ? 0 : 1; i < PAIRS; ++i) value = times<A, V>(i, j, half[i], value);
       y[j] = value;
     }
   }
+}
+
+// The products of a pair of points added to outputs of those before.
+template <int A, int M, class V>
+[[gnu::always_inline]] inline void add_pair(int pair, const V* m, V* y) {
+  const V sum = m[0] + m[1], difference = m[0] - m[1];
+  y[0] = y[0] + sum;
+  QUERN_UNROLL for (int j = 1; j < M; ++j) y[j] = times<A, V>(pair, j, j % 2 ? difference : sum, y[j]);
 }
 
 // Rows of a vector of channels to V: point x of row y is at from + y * row + x * point.  Not inlined: lines and

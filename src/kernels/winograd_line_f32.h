@@ -57,7 +57,7 @@ void sum_part(const winograd_strip_f32& s, size_t j, size_t t, size_t v, size_t 
   QUERN_UNROLL for (int i = 0; i < T; ++i) QUERN_UNROLL for (int k = 0; k < NV; ++k) acc[i][k] = V::zero();
   // As gemm_f32.h addresses rows of A.
   size_t s1 = s.tile * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, at = (s.first + j * s.matrix) * sizeof(float) + t * s1;
-  const float* w = s.weights + j * s.point + v * W;
+  const float* w = s.weights + j * s.w.point + v * W;
   const float* const* step = s.step;
   __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(at));
   for (size_t p = s.steps; p != 0; --p, ++step, w += nv * W) {

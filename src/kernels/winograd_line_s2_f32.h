@@ -48,7 +48,7 @@ template <class V, int T, int NV>
                                                                                      m[2][j][k] = V::zero();
   size_t s1 = s.tile / 4 * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, s7 = 7 * s1, matrix = s.matrix * sizeof(float);
   const size_t at = (s.first + output * (s.tile / 2)) * sizeof(float);
-  const size_t p1 = s.point, p3 = 3 * p1;
+  const size_t p1 = s.w.point, p3 = 3 * p1;
   const float* w = s.weights + v * W;
   const auto pixel = [](const char* p) __attribute__((always_inline)) {
     return V::set1(*reinterpret_cast<const float*>(p));
@@ -183,7 +183,7 @@ constexpr kernel winograd_line_s2_row(const char* name, const char* about, uint6
           .about = about,
           .kind = kind::winograd_line_f32,
           .isa = isa,
-          .mr = line_tiles(1) * 2,
+          .mr = 16,
           .nr = 4 * V::width,
           .vector = V::width,
           .taps = 3,
