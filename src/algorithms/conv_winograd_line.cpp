@@ -77,7 +77,7 @@ struct line_sizes {
   bool aligned;  // so are lines to cache lines: across them, loads of pairs cost 3 % of 32 outputs (Emerald Rapids)
   int64_t unit;  // tiles that stay together
   int64_t stride, m, a, matrices, reach;  // along x: points of weights, matrices of V, pixels that V is made of
-  int64_t parts, terms, planes, pixel, positions, matrix, wide, source, lines, point, ring, sums;
+  int64_t parts, terms, pointers, planes, pixel, positions, matrix, wide, source, lines, point, ring, sums;
 
   line_sizes(const geometry& g, const kernel& row, int64_t tiles)
       : dense(g.src_block == 1 && (g.c == 1 || g.src[1] == 1) && g.src[4] == g.c),
@@ -92,6 +92,7 @@ struct line_sizes {
         reach(paired ? stride : (a - 1) * stride),
         parts(paired ? 1 : stride),
         terms(g.c * parts),
+        pointers(paired ? 2 * terms : terms),
         planes(dense ? 1 : g.c),
         pixel(dense ? g.c : 1),
         positions((held ? up(tiles, unit) * unit * m : (tiles - 1) * m + 1) * stride * pixel),
@@ -103,7 +104,7 @@ struct line_sizes {
         ring(planes * matrices * point),
         sums(held ? 0 : a * line_sums * row.vector) {}
   int64_t bytes() const {
-    return (2 * sums + ring + planes * source) * 4 + 2 * lines * terms * int64_t(sizeof(float*));
+    return (2 * sums + ring + planes * source) * 4 + 2 * lines * pointers * int64_t(sizeof(float*));
   }
 };
 
@@ -258,9 +259,14 @@ void run(const job& j, const execution& e) {
     const float** step = steps;
     for (int64_t place = 0; place < 2 * s.lines; ++place)
       for (int64_t c = 0; c < g.c; ++c)
-        for (int64_t part = 0; part < s.parts; ++part)
-          *step++ =
+        for (int64_t part = 0; part < s.parts; ++part) {
+          const float* const v =
               ring + place % s.lines * s.matrix + skew + part * s.pixel + c * (s.dense ? 1 : s.matrices * s.point);
+          *step++ = v;
+          if (s.paired) *step++ = v + s.point;
+        }
+    // Of tiles by F(2, 2) the first pixel is in a difference alone: all others may be in the image.
+    const bool copies = !(s.paired && s.dense && x0 >= -1 && x0 + s.positions / s.pixel <= g.in[2]);
 
     const auto transform = [&](int64_t y, int64_t slot) {
       const float* from = image + y * g.src[3] + on.begin * g.src[4];
@@ -282,7 +288,12 @@ void run(const job& j, const execution& e) {
                            .src = from + plane * s.source - begin,
                            .apart = s.stride * s.pixel,
                            .v = ring + slot * s.matrix + plane * s.matrices * s.point,
-                           .matrix = s.point});
+                           .matrix = s.point,
+                           .copies = copies});
+      if (copies) return;
+      const float** to = steps + slot * s.pointers;
+      for (int64_t c = 0; c < g.c; ++c)
+        to[2 * c] = to[s.lines * s.pointers + 2 * c] = image + y * g.src[3] + x0 * s.pixel + c;
     };
 
     winograd_strip_f32 call = {};
@@ -307,7 +318,7 @@ void run(const job& j, const execution& e) {
         slot = slot + 1 == s.lines ? 0 : slot + 1;
       }
       const int64_t oldest = slot - taps.count() + (slot < taps.count() ? s.lines : 0);
-      call.step = steps + oldest * s.terms, call.steps = size_t(taps.count() * s.terms);
+      call.step = steps + oldest * s.pointers, call.steps = size_t(taps.count() * s.terms);
       for (int64_t i = 0; i < strips.tiles; ++i)
         for (int64_t k = 0; k < panels.count; ++k) {
           const int64_t x = first + strips.begin(i) * s.m, channel = panels.begin(k);

@@ -18,16 +18,21 @@
 namespace quern {
 namespace {
 
-template <class V>
+template <class V, bool COPIES>
 void difference_line(const winograd_transform_f32& call) {
   const winograd_transform_f32 t = call;
   const auto subtract = [&](ptrdiff_t x, const auto& load) __attribute__((always_inline)) {
     V here = load(x);
     V::hold(here);
-    here.store(t.v + x);
+    if constexpr (COPIES) here.store(t.v + x);
     (here - load(x + t.apart)).store(t.v + t.matrix + x);
   };
   each_position<V>(t, t.apart, subtract);
+}
+
+template <class V>
+void paired_line(const winograd_transform_f32& t) {
+  (t.copies ? difference_line<V, true> : difference_line<V, false>)(t);
 }
 
 // Sums of T tiles and NV vectors of channels.
@@ -46,7 +51,7 @@ template <class V, int T, int NV>
   QUERN_UNROLL for (int j = 0; j < T; ++j) QUERN_UNROLL for (int k = 0; k < NV; ++k) m[0][j][k] = V::zero(),
                                                                                      m[1][j][k] = first[k],
                                                                                      m[2][j][k] = V::zero();
-  size_t s1 = s.tile / 4 * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, s7 = 7 * s1, matrix = s.matrix * sizeof(float);
+  size_t s1 = s.tile / 4 * sizeof(float), s3 = 3 * s1, s5 = 5 * s1, s7 = 7 * s1;
   const size_t at = (s.first + output * (s.tile / 2)) * sizeof(float);
   const size_t p1 = s.w.point, p3 = 3 * p1;
   const float* w = s.weights + v * W;
@@ -54,12 +59,12 @@ template <class V, int T, int NV>
     return V::set1(*reinterpret_cast<const float*>(p));
   };
   const float* const* step = s.step;
-  for (const float* const* const end = step + s.steps; step != end; ++step, w += nr) {
-    __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7), "+r"(matrix));
+  for (const float* const* const end = step + 2 * s.steps; step != end; step += 2, w += nr) {
+    __asm__("" : "+r"(s1), "+r"(s3), "+r"(s5), "+r"(s7));
     // Pixel 8 i of the tiles, and its difference from pixel 8 i + 2.
     const char *x[T / 2], *d[T / 2];
-    x[0] = reinterpret_cast<const char*>(*step) + at;
-    d[0] = x[0] + matrix;
+    x[0] = reinterpret_cast<const char*>(step[0]) + at;
+    d[0] = reinterpret_cast<const char*>(step[1]) + at;
     QUERN_UNROLL for (int i = 1; i < T / 2; ++i) x[i] = x[i - 1] + 8 * s1, d[i] = d[i - 1] + 8 * s1;
     QUERN_UNROLL for (int i = 0; i < T / 2; ++i) __asm__("" : "+r"(x[i]), "+r"(d[i]));
     const auto pass = [&](const float* from, const auto& each) __attribute__((always_inline)) {
@@ -190,7 +195,7 @@ constexpr kernel winograd_line_s2_row(const char* name, const char* about, uint6
           .step = 2,
           .tile = 2,
           .copy = V::copy,
-          .winograd_line = difference_line<V>,
+          .winograd_line = paired_line<V>,
           .winograd_strip = paired_strip<V>};
 }
 
