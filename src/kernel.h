@@ -344,7 +344,7 @@ struct winograd_output_f32 {
 //   step 2   three taps, of which 0 and 2 are F(2, 2), and 1 is beside them; a strip fetches ahead
 //     line     V[matrix + x] = src[x] - src[x + apart] and, if it copies, V[x] = src[x]
 //     strip    C as above, of tiles of four pixels and two outputs; a point has weights w0, w0 + w2, w2 and w1, a step
-//              two pointers: of a tile, pixels 1, 2 and 3 are read from the first, differences of 0 and 2 from the other
+//              two pointers: of a tile, pixels 1, 2 and 3 come from the first, differences of 0 and 2 from the other
 inline constexpr int line_sums = 24;
 constexpr int line_tiles(int vectors) { return vectors == 1 ? 14 : line_sums / vectors; }
 
