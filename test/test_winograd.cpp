@@ -378,6 +378,15 @@ TEST(winograd, agrees_with_the_reference_between_guard_pages) {
   }
 }
 
+// Of F32_FAST, with bias, and bounds or the slope that the activation needs.
+quern_problem activated(quern_problem p, int32_t activation) {
+  p.accuracy = QUERN_ACCURACY_F32_FAST;
+  p.epilogue.bias = 1, p.epilogue.activation = activation;
+  p.epilogue.activation_alpha = activation == QUERN_CLAMP ? -3 : activation == QUERN_RELU ? 0 : 0.5f;
+  p.epilogue.activation_beta = activation == QUERN_CLAMP ? 6 : 0;
+  return completed(p);
+}
+
 // Weights that are sums of integers are exact.  Lines of any length, whose last tiles begin where so many end with
 // them, with padding and without, which leaves pixels in the image, and panels whose last vectors are a pair, one, or a
 // part of one.
@@ -394,12 +403,8 @@ TEST(winograd, three_taps_at_stride_2_are_exact) {
                            .stride = {1, d.from(1, 2), 2},
                            .begin = {0, 0, d.from(0, 3)},
                            .end = {0, 3, d.from(width < 3 ? 2 : 0, 3)}};
-          quern_problem p = problem_of(s, layout, layout == QUERN_NCHW ? QUERN_NHWC : layout);
-          p.accuracy = QUERN_ACCURACY_F32_FAST;
-          p.epilogue.bias = 1, p.epilogue.activation = activation;
-          p.epilogue.activation_alpha = activation == QUERN_CLAMP ? -3 : activation == QUERN_RELU ? 0 : 0.5f;
-          p.epilogue.activation_beta = activation == QUERN_CLAMP ? 6 : 0;
-          p = completed(p);
+          const quern_problem p =
+              activated(problem_of(s, layout, layout == QUERN_NCHW ? QUERN_NHWC : layout), activation);
           const operands in = small_integers(p, edge::back, d);
           const solution want = expected(p, in);
           for (const quern_candidate& c : winograd_candidates(p)) {
@@ -424,12 +429,7 @@ TEST(winograd, few_channels_agree_in_lines_of_any_length) {
                              .filter = {1, d.from(1, 4), taps},
                              .begin = {0, 0, d.from(1, 2)},
                              .end = {0, 3, taps - 1}};
-            quern_problem p = problem_of(s, layout, layout);
-            p.accuracy = QUERN_ACCURACY_F32_FAST;
-            p.epilogue.bias = 1, p.epilogue.activation = activation;
-            p.epilogue.activation_alpha = activation == QUERN_CLAMP ? -3 : activation == QUERN_RELU ? 0 : 0.5f;
-            p.epilogue.activation_beta = activation == QUERN_CLAMP ? 6 : 0;
-            p = completed(p);
+            const quern_problem p = activated(problem_of(s, layout, layout), activation);
             const operands in = small_integers(p, edge::back, d);
             const solution want = expected(p, in);
             for (const quern_candidate& c : winograd_candidates(p)) {

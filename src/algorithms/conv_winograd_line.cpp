@@ -59,13 +59,14 @@ struct panel_sizes {
 //   [point][line of the filter][term: channel, interleaved image][channels]
 //   [pair][line of the filter][term][point][channels]                          rows for few steps
 struct weight_steps {
-  int64_t point, step, pair;
-  weight_steps(const kernel& row, int64_t steps, int64_t points, int64_t channels) : pair(2 * row.vector) {
+  int64_t two, point, step, pair;
+  weight_steps(const kernel& row, int64_t steps, int64_t points, int64_t channels) : two(2 * row.vector) {
     if (row.step == 1)
-      point = pair, step = points * point, pair = steps * step;
+      point = two, step = points * point, pair = steps * step;
     else
-      step = channels, point = steps * step;
+      step = channels, point = steps * step, pair = two;
   }
+  int64_t column(int64_t channel) const { return channel / two * pair + channel % two; }
 };
 
 // Where things lie for a block of `tiles`, in floats.  The lines of a point lie side by side, near for a core that
@@ -202,9 +203,8 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   for (int64_t k = first; k < first + count; ++k) {
     const int64_t panel = k / panels.channels, column = k % panels.channels;
     const weight_steps w(j.row, steps, s.a, panels.padded(panel));
-    const int64_t pair = 2 * j.row.vector, rest = panels.padded(panel) - column - 1;
-    float* to =
-        reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps + column / pair * w.pair + column % pair;
+    const int64_t rest = panels.padded(panel) - column - 1;
+    float* to = reinterpret_cast<float*>(payload) + panels.begin(panel) * s.a * steps + w.column(column);
     for (int64_t r = 0; r < s.lines; ++r)
       for (int64_t c = 0; c < g.c; ++c)
         for (int64_t part = 0; part < s.parts; ++part, to += w.step) {
@@ -231,7 +231,8 @@ void run(const job& j, const execution& e) {
   const panel_sizes panels(g, row);
   const int64_t all_steps = s.lines * s.terms;
   const int64_t most = s.held ? word[block_tiles] : line_tiles(int(panels.vectors));
-  const int64_t last_nr = panels.padded(panels.count - 1);
+  const weight_steps in_panel(row, all_steps, s.a, panels.channels),
+      in_last(row, all_steps, s.a, panels.padded(panels.count - 1));
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
     const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
@@ -322,7 +323,7 @@ void run(const job& j, const execution& e) {
       for (int64_t i = 0; i < strips.tiles; ++i)
         for (int64_t k = 0; k < panels.count; ++k) {
           const int64_t x = first + strips.begin(i) * s.m, channel = panels.begin(k);
-          const int64_t nr = k + 1 == panels.count ? last_nr : panels.channels;
+          const weight_steps& w = k + 1 == panels.count ? in_last : in_panel;
           const auto place = [&](const int64_t* stride) {
             return n * stride[0] + d * stride[2] + y * stride[3] + x * stride[4];
           };
@@ -338,7 +339,6 @@ void run(const job& j, const execution& e) {
           call.rows = fetches ? size_t(std::clamp<int64_t>(g.in[1] - next, 0, ph.h.in_step)) : 0;
           call.ahead = image + next * g.src[3] + on.begin * g.src[4], call.row = size_t(g.src[3]);
           call.first = size_t((x - first) * s.stride * s.pixel);
-          const weight_steps w(row, all_steps, s.a, nr);
           call.w = {size_t(w.point), size_t(w.step), size_t(w.pair)};
           call.weights =
               reinterpret_cast<const float*>(e.packed) + channel * s.a * all_steps + taps.begin * s.terms * w.step;

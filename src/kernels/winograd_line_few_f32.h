@@ -73,39 +73,28 @@ template <class V, int A, int M, int NV>
 
 // Of vectors [begin, end), whole ones: whole tiles, as many as registers hold at least, bounded and stored.  The last
 // tiles may write again what others did.
-template <class V, int A, int M, int NV>
+template <class V, int A, int M, int NV, bool STREAM, bool BOUNDED>
 void store_few(const winograd_strip_f32& s, size_t tiles, size_t begin, size_t end) {
   constexpr int T = few_tiles<NV>;
   constexpr size_t W = V::width;
   const output_f32& out = s.to->out;
   const epilogue_f32& e = *out.epilogue;
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  const bool bounded = e.upper < __builtin_inff(), stream = out.stream && is_aligned<V>(out.c, out);
-  const size_t ldc = out.ldc, first = column(begin * W, out.block, out.next),
-               next = column((begin + NV - 1) * W, out.block, out.next) - first;
+  const size_t ldc = out.ldc,
+               next = column((begin + NV - 1) * W, out.block, out.next) - column(begin * W, out.block, out.next);
   for (size_t t = 0; t < tiles; t += T) {
     if (t + T > tiles) t = tiles - T;
     for (size_t v = begin; v < end; v += NV) {
-      V y[T][NV][M];
+      V y[T][NV][M], add[NV];
       outputs_of<V, A, M, NV>(s, t, v, y);
       const float* const bias = e.bias ? e.bias + out.channel + v * W : nullptr;
-      QUERN_UNROLL for (int k = 0; k < NV; ++k) {
-        const V add = bias ? V::load(bias + size_t(k) * W) : V::set1(-0.0f);
-        QUERN_UNROLL for (int i = 0; i < T; ++i) QUERN_UNROLL for (int o = 0; o < M; ++o) y[i][k][o] =
-            V::max(lower, y[i][k][o] + add);
+      QUERN_UNROLL for (int k = 0; k < NV; ++k) add[k] = bias ? V::load(bias + size_t(k) * W) : V::set1(-0.0f);
+      float* c = out.c + t * M * ldc + column(v * W, out.block, out.next);
+      QUERN_UNROLL for (int i = 0; i < T; ++i) QUERN_UNROLL for (int o = 0; o < M; ++o, c += ldc) {
+        __asm__("" : "+r"(c));  // else all addresses are made first, and there are not so many registers
+        QUERN_UNROLL for (int k = 0; k < NV; ++k)
+            store_bounded<STREAM, BOUNDED>(y[i][k][o] + add[k], lower, upper, c + (k ? next : 0));
       }
-      const auto each = [&](const auto& act) __attribute__((always_inline)) {
-        float* c = out.c + t * M * ldc + column(v * W, out.block, out.next);
-        QUERN_UNROLL for (int i = 0; i < T; ++i) QUERN_UNROLL for (int o = 0; o < M; ++o, c += ldc) {
-          __asm__("" : "+r"(c));  // else all addresses are made first, and there are not so many registers
-          QUERN_UNROLL for (int k = 0; k < NV; ++k) act(y[i][k][o], c + (k ? next : 0));
-        }
-      };
-      if (bounded) each([&](V & value, float*) __attribute__((always_inline)) { value = V::min(upper, value); });
-      if (stream)
-        each([](V value, float* c) __attribute__((always_inline)) { value.stream(c); });
-      else
-        each([](V value, float* c) __attribute__((always_inline)) { value.store(c); });
     }
   }
 }
@@ -140,7 +129,11 @@ void few_vectors(const winograd_strip_f32& s, size_t begin, size_t end) {
   const size_t whole = to.pixels / M, tiles = whole < to.tiles ? whole / T * T : whole, vectors = to.n / V::width;
   if (to.out.epilogue->clamp_only && tiles >= T && vectors >= begin + NV) {
     const size_t stored = end <= vectors ? end : end - NV;
-    store_few<V, A, M, NV>(s, tiles, begin, stored);
+    const bool bounded = to.out.epilogue->upper < __builtin_inff();
+    if (to.out.stream && is_aligned<V>(to.out.c, to.out))
+      (bounded ? store_few<V, A, M, NV, true, true> : store_few<V, A, M, NV, true, false>)(s, tiles, begin, stored);
+    else
+      (bounded ? store_few<V, A, M, NV, false, true> : store_few<V, A, M, NV, false, false>)(s, tiles, begin, stored);
     activate_few<V, A, M, NV>(s, tiles, begin, stored);
     begin = stored;
   }
