@@ -20,7 +20,8 @@ namespace {
 struct tensor {
   int64_t c, h, w;
 };
-constexpr tensor tensors[] = {{64, 56, 56}, {256, 14, 14}, {512, 7, 7}, {3, 224, 224}, {128, 28, 28}, {64, 112, 112}};
+constexpr tensor tensors[] = {{64, 56, 56},   {256, 14, 14}, {512, 7, 7},   {3, 224, 224}, {128, 28, 28},
+                              {64, 112, 112}, {24, 56, 56},  {320, 64, 64}, {2048, 7, 7}};
 
 struct layout {
   const char* name;

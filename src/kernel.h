@@ -279,6 +279,7 @@ struct reorder_f32 {
   float* dst;
   reorder_side from, to;
   bool stream;  // past the caches: dst, to.channel and to.pixel (but where block is 1) are whole cache lines
+  bool halves;  // of 512 bits, to this core, are two: those of 256 are shuffled in fewer steps
 };
 
 // ---- winograd_f32 -----------------------------------------------------------------------------

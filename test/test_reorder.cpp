@@ -90,6 +90,33 @@ TEST(reorder, any_strides) {
   }
 }
 
+// Planes and pixels 1, 2 and 4 KiB apart, which share few sets of a cache, on cores of whole and of half vectors.
+TEST(reorder, places_that_share_sets) {
+  dice d(seed());
+  const auto space = [](quern_tensor& t, int64_t apart) {
+    t.stride[4] = t.layout == QUERN_NHWC ? apart : block_of(t.layout);
+    t.stride[1] = t.layout == QUERN_NHWC ? 1 : up(t.size[4] * t.stride[4], apart) * apart;
+    t.stride[0] = t.stride[2] = t.stride[3] =
+        up(t.size[1], block_of(t.layout)) * std::max(t.stride[1], t.size[4] * t.stride[4]);
+  };
+  for (quern_layout from : all_layouts)
+    for (quern_layout to : all_layouts)
+      for (int64_t c : {16, 31, 48, 76})
+        for (int64_t pixels : {1, 3, 9, 16, 35, 49, 290})
+          for (int64_t apart : {256, 512, 1024}) {
+            quern_problem p = problem_of(from, to, 1, c, 1, 1, pixels);
+            const int64_t other = d.one_in(2) ? apart : 304;
+            space(p.src, d.one_in(2) ? apart : other), space(p.dst, d.one_in(2) ? other : apart);
+            p = completed(p);
+            for (const char* kernel : kernels_for(p))
+              for (const uint64_t vector_bits : {256, 512}) {
+                expect_moved(p, d, {.side = d.one_in(2) ? edge::front : edge::back, .vector_bits = vector_bits},
+                             kernel);
+                if (HasFatalFailure()) return;
+              }
+          }
+}
+
 // Caches so small that dst passes them by, aligned to their lines or not; several parts of everything.
 TEST(reorder, streams_past_the_caches) {
   dice d(seed());

@@ -12,7 +12,7 @@
 namespace quern {
 namespace {
 
-enum word { pixel_part, pixel_parts, channel_part, channel_parts, streams };
+enum word { pixel_part, pixel_parts, channel_part, channel_parts, streams, halves };
 
 struct line_axis {
   int64_t count, src, dst;
@@ -87,6 +87,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[channel_parts] = std::max<int64_t>(1, up(w.channels, b.word[channel_part]));
   // Where both do not fit the share of L3 that a core has (at 25 MB 1.2 times as fast, at 13 MB 0.7 times: Zen 5).
   b.word[streams] = bytes_of(p) > std::min(double(m.l3) / 2, 20e6);
+  b.word[halves] = in_halves(m);
   return b;
 }
 
@@ -130,7 +131,7 @@ void run(const job& j, const execution& e) {
       line /= l.count;
     }
     call.from = w.from, call.to = w.to;
-    call.stream = stream;
+    call.stream = stream, call.halves = word[halves];
     j.row.reorder(call);
   });
 }

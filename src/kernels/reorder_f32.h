@@ -9,9 +9,12 @@
 // transposes W / 4 registers of such lanes; both are their own inverse.
 //
 // The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes and in pieces,
-// quads, lanes, and for wide vectors zip4 unzip4 zip8.  Where it has transpose8, join4, move4, move8 and pieces too,
-// whole tiles go from memory to memory instead: a half of a register finds its place as it is loaded, and shuffles are
-// what bounds a tile.
+// quads, lanes, and for wide vectors zip4 unzip4 zip8.  Where it has transpose8, join4, move4, move8, pieces and
+// scatter4 too, whole tiles go from memory to memory instead: a half of a register finds its place as it is loaded, and
+// shuffles are what bounds a tile.
+//
+// Places a multiple of 2 KiB apart, as planes of 32x32 or the pixels of 512 channels, share a set of L1 or two.  What
+// walks along them has few in turn, and whole lines of each.
 #pragma once
 
 #include "kernel.h"
@@ -82,13 +85,33 @@ struct reorder_grid {
   size_t count[2], src[2], dst[2], left;
 };
 
+// How many lines so many floats apart the sets that they share hold: of 64 sets and 8 ways, as the smallest L1 has
+// them.
+inline size_t lines_apart(size_t floats) {
+  const size_t step = floats & -floats;
+  return 8 * 1024 / (step < 16 ? 16 : step > 1024 ? 1024 : step);
+}
+inline bool crowded(size_t apart) { return lines_apart(apart) <= 16; }
+
 // Asks for the lines that so many planes are written to 32 pixels after pixel x, of this row or, where it ends before,
-// of the next one: each plane would be waited for (a fifth of the time, half of it at 14x14: Granite Rapids).
+// of the next one: each plane would be waited for (a fifth of the time, half of it at 14x14: Granite Rapids).  Lines of
+// crowded planes would push each other out.
 template <int planes>
 [[gnu::always_inline]] inline void ask_ahead(size_t plane, const float* row, size_t x, size_t pixels, size_t next) {
+  if (planes > 4 && crowded(plane)) return;
   const float* at = row + x + 32;
   if (x + 32 >= pixels) at += next - pixels;
   QUERN_UNROLL for (int c = 0; c < planes; ++c, at += plane) __builtin_prefetch(at, 1, 3);
+}
+
+// What is less pixels than this goes one by one: a tile would move the others of its pixels again.
+constexpr size_t few_pixels = 3;
+
+template <int from, int to>
+[[gnu::always_inline]] inline void move_pixel(const float* in, const reorder_view<const float>& src, float* out,
+                                              const reorder_view<float>& dst) {
+  constexpr size_t T = from > to ? from : to;
+  QUERN_UNROLL for (size_t c = 0; c < T; ++c) out[c / to * dst.group + c % to] = in[c / from * src.group + c % from];
 }
 
 template <class R, int from, int to>
@@ -112,7 +135,10 @@ void reorder_tiles(reorder_view<const float> src, reorder_view<float> dst, const
       tile(in, out, stream);
       in.at += grid.src[0], out.at += grid.dst[0];
     }
-    if (grid.left) {
+    if (grid.left < few_pixels) {
+      for (size_t x = 0; x < grid.left; ++x, in.at += src.pixel, out.at += dst.pixel)
+        move_pixel<from, to>(in.at, src, out.at, dst);
+    } else {
       in.at -= (W - grid.left) * src.pixel, out.at -= (W - grid.left) * dst.pixel;
       tile(in, out, false);
     }
@@ -204,21 +230,44 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
   }
 }
 
-// Whether 16 pixels of planes become whole cache lines of channels at a time.  The other way round the lines would be
-// planes', most of which begin anywhere: two stores for each.
-template <class R, int from, int to>
-inline constexpr bool whole_lines = from == 1 && to == 16 && requires {
-  &R::transpose16;
-};
+// out[j * out_row + i] = in[i * in_row + j] for as many i as a register has floats and four j.  Rows meet while they
+// are loaded, which takes no shuffle, so that one round of them within lanes is left, and what is written is whole
+// registers.
+template <class R>
+[[gnu::always_inline]] inline void four_columns(const float* in, size_t in_row, float* out, size_t out_row) {
+  typename R::vector a[4];
+  QUERN_UNROLL for (size_t i = 0; i < 4; ++i, in += in_row) a[i] = R::template pieces<4>(in, 4 * in_row);
+  R::quads(a);
+  QUERN_UNROLL for (size_t i = 0; i < 4; ++i, out += out_row) R::store(out, a[i]);
+}
 
-// P pixels of T channels by moves alone: the floats of a square of 8 pixels by 8 channels, or 16 by 16, meet while they
-// are loaded (R::transpose8, transpose16), and between blocks of channels pieces go where they belong.
-template <class R, int from, int to, size_t P>
+// The same for four i and many j: what is read is whole registers.
+template <class R>
+[[gnu::always_inline]] inline void four_rows(const float* in, size_t in_row, float* out, size_t out_row) {
+  typename R::vector a[4];
+  QUERN_UNROLL for (size_t i = 0; i < 4; ++i, in += in_row) a[i] = R::load(in);
+  R::quads(a);
+  QUERN_UNROLL for (size_t i = 0; i < 4; ++i, out += out_row) R::scatter4(out, 4 * out_row, a[i]);
+}
+
+// P pixels of T channels by moves alone: the floats of a square of 8 pixels by 8 channels, or of four pixels, meet
+// while they are loaded, and between blocks of channels pieces go where they belong.  With `lines` 16 pixels of planes
+// become whole cache lines of channels at a time; the other way round the lines would be planes', most of which begin
+// anywhere: two stores for each.
+template <class R, int from, int to, bool lines, size_t P>
 [[gnu::always_inline]] inline void move_tile(const float* in, reorder_view<const float> src, float* out,
                                              reorder_view<float> dst) {
-  constexpr size_t T = from > to ? from : to, piece = from < to ? from : to;
-  if constexpr (P == 16 && whole_lines<R, from, to>) {
-    R::transpose16(in, src.group, out, dst.pixel);
+  constexpr size_t T = from > to ? from : to, piece = from < to ? from : to, W = R::width;
+  if constexpr (P == 16 && lines) {
+    QUERN_ROLL for (size_t x = 0; x < P; x += 4, in += 4, out += 4 * dst.pixel)
+        four_columns<R>(in, src.group, out, dst.pixel);
+  } else if constexpr (piece == 1 && P == 4) {
+    QUERN_UNROLL for (size_t c = 0; c < T; c += W) {
+      if constexpr (from == 1)
+        four_columns<R>(in + c * src.group, src.group, out + c, dst.pixel);
+      else
+        four_rows<R>(in + c, src.pixel, out + c * dst.group, dst.group);
+    }
   } else if constexpr (piece == 1) {
     QUERN_UNROLL for (size_t x = 0; x < P; x += 8) QUERN_UNROLL for (size_t c = 0; c < T; c += 8) {
       if constexpr (from == 1)
@@ -253,25 +302,17 @@ template <class R, int from, int to, size_t P>
   }
 }
 
-// One pixel of a tile, of which a square would move seven again.
-template <int from, int to>
-[[gnu::always_inline]] inline void move_pixel(const float* in, const reorder_view<const float>& src, float* out,
-                                              const reorder_view<float>& dst) {
-  constexpr size_t T = from > to ? from : to;
-  QUERN_UNROLL for (size_t c = 0; c < T; ++c) out[c / to * dst.group + c % to] = in[c / from * src.group + c % from];
-}
-
 // Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
-// before; what is less than `few` pixels goes one by one.
-template <class R, int from, int to>
-void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run) {
+// before; crowded pixels go by four.
+template <class R, int from, int to, bool lines = false>
+void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run,
+                bool fours) {
   constexpr bool squares = from == 1 || to == 1;
-  constexpr size_t few = 3;
-  // Sixteen pixels 2 KiB apart fill the sets of L1 that they share, before the second half of a line is read.
-  const bool narrow = squares && src.pixel % 512 == 0;
-  const size_t pixels = grid.count[0];
+  // Sixteen pixels would fill the sets that they share before the second half of a line is read.
+  const bool narrow = squares && crowded(from == 1 ? dst.pixel : src.pixel);
+  const size_t pixels = grid.count[0], least = fours ? 4 : 8;
   for (size_t first = 0; first < pixels; first += run) {
-    if (squares && pixels - first < 8 && pixels - first >= few) first = pixels - 8;
+    if (squares && pixels - first < least && pixels - first >= few_pixels) first = pixels - least;
     const size_t count = pixels - first < run ? pixels - first : run;
     const float* in = src.at + first * src.pixel;
     float* out = dst.at + first * dst.pixel;
@@ -284,23 +325,39 @@ void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const re
           const float* ahead = out + grid.dst[1] + x * dst.pixel;
           QUERN_UNROLL for (size_t i = 0; i < P; ++i, ahead += dst.pixel) __builtin_prefetch(ahead, 1, 3);
         }
-        move_tile<R, from, to, P>(in + x * src.pixel, src, out + x * dst.pixel, dst);
+        move_tile<R, from, to, lines, P>(in + x * src.pixel, src, out + x * dst.pixel, dst);
         x += P;
       };
       while (count - x >= 16 && !narrow) move.template operator()<16>();
       while (x < count)
         if constexpr (squares) {
-          if (count - x < few) {
+          if (count - x < few_pixels) {
             move_pixel<from, to>(in + x * src.pixel, src, out + x * dst.pixel, dst);
             ++x;
             continue;
           }
-          if (count - x < 8) x = count - 8;
-          move.template operator()<8>();
+          if (count - x < least) x = count - least;
+          if (fours)
+            move.template operator()<4>();
+          else
+            move.template operator()<8>();
+        } else if (to < from && count - x >= 4) {
+          move.template operator()<4>();
         } else {
           move.template operator()<1>();
         }
     }
+  }
+}
+
+// Pixels of four channels each to crowded planes, all of them before the next four.
+template <class R>
+void move_to_planes(const float* src, size_t pixel, float* dst, size_t plane, size_t pixels) {
+  constexpr size_t W = R::width;
+  for (size_t x = 0; x < pixels; x += W) {
+    if (pixels - x < W) x = pixels - W;
+    if (x % 16 == 0) ask_ahead<4>(plane, dst, x, pixels, 4 * plane);
+    four_columns<R>(src + x * pixel, pixel, dst + x, plane);
   }
 }
 
@@ -353,20 +410,28 @@ void reorder_parts(int f, int t, size_t channels, size_t pixels, reorder_view<co
   }
 }
 
-// Does as many channels of a call as moves alone can.
+inline size_t offset_of(const reorder_side& s, size_t c) { return c / s.block * s.channel + c % s.block; }
+
+// Does as many channels from channel c on as moves alone can by tiles of one kind.
 template <class R>
-size_t reorder_by_moves(const reorder_f32& call) {
+size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   using paths = reorder_paths<R>;
-  using moves = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, size_t);
+  using moves = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, size_t, bool);
   constexpr moves by_moves[4][4] = {
       {nullptr, nullptr, move_tiles<R, 1, 8>, move_tiles<R, 1, 16>},
       {nullptr, nullptr, move_tiles<R, 4, 8>, move_tiles<R, 4, 16>},
       {move_tiles<R, 8, 1>, move_tiles<R, 8, 4>, move_tiles<R, 8, 8>, move_tiles<R, 8, 16>},
       {move_tiles<R, 16, 1>, move_tiles<R, 16, 4>, move_tiles<R, 16, 8>, move_tiles<R, 16, 16>}};
-  const auto place = [](const reorder_side& s) { return s.block == 1 ? 0 : s.block < 8 ? 1 : s.block < 16 ? 2 : 3; };
+  const size_t left = call.channels - c;
+  const auto place = [&](const reorder_side& s) {
+    return s.block == 1 ? 0 : s.block < 8 || left < 8 ? 1 : s.block < 16 || left < 16 ? 2 : 3;
+  };
   const int f = place(call.from), t = place(call.to);
-  const moves move = by_moves[f][t];
-  const size_t from = paths::width[f], to = paths::width[t], T = from > to ? from : to, tiles = call.channels / T;
+  const bool lines = R::width == 16 && f == 0 && t == 3 && !call.halves;
+  moves move = by_moves[f][t];
+  if constexpr (R::width == 16)
+    if (lines) move = move_tiles<R, 1, 16, true>;
+  const size_t from = paths::width[f], to = paths::width[t], T = from > to ? from : to, tiles = left / T;
   // Several pixels become a register where they follow each other.
   if (!move || tiles == 0 || (t != 0 && to < from && to < R::width && call.to.pixel != to) ||
       (f == 0 || t == 0) * 8 > call.pixels)
@@ -374,25 +439,40 @@ size_t reorder_by_moves(const reorder_f32& call) {
   const auto step = [&](const reorder_side& s, size_t view) {
     return view == 1 || view == s.block ? T / view * s.channel : T;
   };
-  const reorder_view<const float> src = {call.src, call.from.channel, call.from.pixel};
-  const reorder_view<float> dst = {call.dst, call.to.channel, call.to.pixel};
+  const reorder_view<const float> src = {call.src + offset_of(call.from, c), call.from.channel, call.from.pixel};
+  const reorder_view<float> dst = {call.dst + offset_of(call.to, c), call.to.channel, call.to.pixel};
   const reorder_grid grid = {{call.pixels, tiles}, {1, step(call.from, from)}, {1, step(call.to, to)}};
-  // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time; by 16 or 8
-  // where they lie a multiple of 2 KiB apart and share a few sets of L1, and whole lines, or halves, are moved.  The
-  // channels of planes go by 64, so that their lines stay there until all of each is used.
-  const bool lines = f == 0 && t == 3 && requires { &R::transpose16; };
+  const auto least = [](size_t a, size_t b) { return a < b ? a : b; };
   const bool pieces = f != 0 && t != 0;
-  const auto apart = [&](size_t floats) {
-    return call.to.pixel % floats == 0 || (pieces && call.from.pixel % floats == 0);
-  };
+  const size_t planes = f == 0 ? call.from.channel : t == 0 ? call.to.channel : 1;
+  const size_t apart = least(lines_apart(call.from.pixel), lines_apart(call.to.pixel));
+  if (constexpr size_t W = R::width; t == 0 && crowded(planes) && apart >= 8 * W && call.pixels >= W) {
+    // Four channels of so many pixels, of which L1 keeps the lines.
+    const size_t part = least(apart, 256);
+    for (size_t x = 0; x < call.pixels; x += part) {
+      x = least(x, call.pixels - W);
+      for (size_t i = 0; i < tiles * T; i += 4)
+        move_to_planes<R>(src.at + i / T * grid.src[1] + i % T + x * src.pixel, src.pixel, dst.at + i * dst.group + x,
+                          dst.group, least(call.pixels - x, part));
+    }
+    return tiles * T;
+  }
+  // Of sixteen crowded planes, registers have whole lines.
+  if (T == 16 && R::width == 16 && crowded(planes) && !(call.halves && t == 3 && call.to.pixel > 16 && apart > 16))
+    return 0;
+  // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time, or as many as
+  // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4).  The channels of planes go by 64, so that
+  // their lines stay there until all of each is used, and so do those of crowded pixels.
+  const bool fours = !pieces && T == 16 && apart <= (f == 0 ? 16 : 8) && !crowded(planes);
   size_t run = call.pixels;
-  const bool many = call.to.pixel > 16 || (pieces && call.from.pixel > 16);
-  if (lines || pieces ? many : apart(256)) run = 32;
-  if (!lines && apart(512)) run = pieces ? 16 : 8;
-  const size_t most = from == 1 ? 64 / T : tiles;
+  if (t == 0 && fours)
+    run = apart;
+  else if (t != 0 && (apart <= 32 || ((pieces || lines) && (call.to.pixel > 16 || (pieces && call.from.pixel > 16)))))
+    run = least(32, f == 0 && !fours && apart <= 16 ? 8 : apart / 2);
+  const size_t most = f == 0 || (t == 0 && run < call.pixels) ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
     move({src.at + i * grid.src[1], src.group, src.pixel}, {dst.at + i * grid.dst[1], dst.group, dst.pixel},
-         {{call.pixels, tiles - i < most ? tiles - i : most}, {1, grid.src[1]}, {1, grid.dst[1]}}, run);
+         {{call.pixels, least(tiles - i, most)}, {1, grid.src[1]}, {1, grid.dst[1]}}, run, fours);
   return tiles * T;
 }
 
@@ -400,7 +480,6 @@ template <class R>
 void reorder(const reorder_f32& call) {
   using paths = reorder_paths<R>;
   constexpr size_t W = R::width;
-  const auto offset = [](const reorder_side& s, size_t c) { return c / s.block * s.channel + c % s.block; };
   const reorder_side &from = call.from, &to = call.to;
   if (from.block == 1 && to.block == 1 && from.pixel == 1 && to.pixel == 1) {
     for (size_t c = 0; c < call.channels; ++c)
@@ -409,8 +488,8 @@ void reorder(const reorder_f32& call) {
   }
   if ((from.block == 1 && (to.block == 1 || from.pixel != 1)) || (to.block == 1 && to.pixel != 1)) {
     for (size_t c = 0; c < call.channels; ++c) {
-      const float* src = call.src + offset(from, c);
-      float* dst = call.dst + offset(to, c);
+      const float* src = call.src + offset_of(from, c);
+      float* dst = call.dst + offset_of(to, c);
       for (size_t x = 0; x < call.pixels; ++x) dst[x * to.pixel] = src[x * from.pixel];
     }
     return;
@@ -423,16 +502,17 @@ void reorder(const reorder_f32& call) {
     return s.block == 1 || s.block > 16 || (s.block <= W && last % s.block == 0);
   };
   const bool again = last > 0 && begins_there(from) && begins_there(to);
-  size_t c = 0;
-  if constexpr (requires { R::transpose8; })
-    if (!call.stream) c = reorder_by_moves<R>(call);
-  for (size_t done; c < call.channels; c += done) {
+  for (size_t c = 0, done; c < call.channels; c += done) {
+    if constexpr (requires { R::transpose8; }) {
+      done = call.stream ? 0 : reorder_by_moves<R>(call, c);
+      if (done > 0) continue;
+    }
     if (again && c > last) c = last;
     const size_t left = call.channels - c;
     const int f = view_of<R>(from, left), t = view_of<R>(to, left);
     const size_t views[] = {size_t(paths::width[f]), size_t(paths::width[t])}, T = views[views[0] < views[1]];
-    const reorder_view<const float> src = {call.src + offset(from, c), from.channel, from.pixel};
-    const reorder_view<float> dst = {call.dst + offset(to, c), to.channel, to.pixel};
+    const reorder_view<const float> src = {call.src + offset_of(from, c), from.channel, from.pixel};
+    const reorder_view<float> dst = {call.dst + offset_of(to, c), to.channel, to.pixel};
     // Registers hold pixels that follow each other; the last tile of a line may have some that the one before has.
     const auto lies_whole = [](const reorder_side& s, size_t view) {
       return view == 1 || view == W || s.pixel == view;

@@ -46,6 +46,11 @@ struct registers {
   [[gnu::always_inline]] static vector pieces(const float* p, size_t apart) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + apart), 1);
   }
+  // Four floats each to as many places.
+  [[gnu::always_inline]] static void scatter4(float* p, size_t apart, vector v) {
+    _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+    _mm_storeu_ps(p + apart, _mm256_extractf128_ps(v, 1));
+  }
   [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
   [[gnu::always_inline]] static void join4(const float* p, size_t apart, float* dst) {
     store(dst, pieces<4>(p, apart));

@@ -66,16 +66,12 @@ struct registers {
     v = _mm512_insertf32x4(v, _mm_loadu_ps(p + 2 * apart), 2);
     return _mm512_insertf32x4(v, _mm_loadu_ps(p + 3 * apart), 3);
   }
-  // dst[j * dst_row + i] = src[i * src_row + j] for i, j < 16.  Four rows are loaded as one register of four columns,
-  // which takes no shuffle, so that one round of them within lanes is left.
-  [[gnu::always_inline]] static void transpose16(const float* src, size_t src_row, float* dst, size_t dst_row) {
-    QUERN_ROLL for (size_t j = 0; j < 16; j += 4, src += 4) {
-      vector a[4];
-      const float* row = src;
-      QUERN_UNROLL for (size_t i = 0; i < 4; ++i, row += src_row) a[i] = pieces<4>(row, 4 * src_row);
-      quads(a);
-      QUERN_UNROLL for (size_t i = 0; i < 4; ++i, dst += dst_row) store(dst, a[i]);
-    }
+  // Four floats each to as many places.
+  [[gnu::always_inline]] static void scatter4(float* p, size_t apart, vector v) {
+    _mm_storeu_ps(p, _mm512_castps512_ps128(v));
+    _mm_storeu_ps(p + apart, _mm512_extractf32x4_ps(v, 1));
+    _mm_storeu_ps(p + 2 * apart, _mm512_extractf32x4_ps(v, 2));
+    _mm_storeu_ps(p + 3 * apart, _mm512_extractf32x4_ps(v, 3));
   }
   [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
   [[gnu::always_inline]] static void join4(const float* p, size_t apart, float* dst) {
