@@ -7,7 +7,7 @@
 // loaded pixel feeds every tap of its row that reaches it, and weights are loaded once a row.  Widths below MR
 // and the ends of a line take smaller strips, or one that overlaps the last and stores what is new.  Pixels on
 // padding are jumped over: no pixel is multiplied that is not there.  3x3 filters at stride 1 take lines by two or
-// three, and vectors that share a line of the cache take each line of outputs one after the other.
+// three, vectors that share a line of the cache each line of outputs one after the other, and small images all vectors.
 #pragma once
 
 #include "each_number.h"
@@ -29,7 +29,25 @@ struct depthwise_column {
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
   lines_ahead* ahead;     // inputs, outputs; NULL: none
   bool stream;            // whole vectors go past the caches
-  size_t vectors;         // side by side: an output line of one, then of the next
+  size_t vectors;         // of channels, whole ones where there are several
+};
+
+// The lines of outputs from `y` to `past`, LINES at a time, of each of so many vectors.  Vectors of eight share lines
+// of the cache: they take turns by the line.  Of wider ones the filter's lines stay in L1.
+template <class V, size_t LINES>
+struct turns {
+  size_t v = 0, y, begin, past, vectors;
+  [[gnu::always_inline]] turns(size_t count, size_t first, size_t end)
+      : y(first), begin(first), past(end), vectors(first < end ? count : 0) {}
+  [[gnu::always_inline]] explicit operator bool() const { return V::width < 16 ? y < past : v < vectors; }
+  [[gnu::always_inline]] void next() {
+    if constexpr (V::width < 16) {
+      if (++v == vectors) v = 0, y += LINES;
+    } else {
+      y += LINES;
+      if (y >= past) y = begin, ++v;
+    }
+  }
 };
 
 // One copy: strips are many, and begin with empty registers.
@@ -119,11 +137,12 @@ template <class V, int LINES, int MR, int TAPS, missing MISS>
 void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size_t past, size_t x, size_t pixels) {
   constexpr int rows = LINES + TAPS - 1, inputs = MR + TAPS - 1;
   constexpr bool kept = V::width == 16;
+  constexpr int first_kept = LINES > 2;  // beside 21 sums all nine do not fit: some were stored and loaded again
   const epilogue_f32* e = d.out.epilogue;
-  const size_t vectors = V::width < 16 ? k.vectors : 1;
   const bool above = d.bounded_above;
-  for (size_t v = 0; y < past; v + 1 < vectors ? ++v : (v = 0, y += LINES)) {
-    const size_t channel = v * V::width;
+  for (turns<V, LINES> at(k.vectors, y, past); at; at.next()) {
+    const size_t v = at.v, channel = v * V::width;
+    y = at.y;
     const float* const weights = k.weights + v * d.weights_vector + d.plane[0].b * static_cast<ptrdiff_t>(V::width);
     const auto weight = [&](int r, int s) __attribute__((always_inline)) {
       V w = V::load(weights + (r * TAPS + s) * static_cast<int>(V::width));
@@ -132,11 +151,12 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
     };
     V w[TAPS][TAPS];
     if (kept)
-      QUERN_UNROLL for (int r = 0; r < TAPS; ++r) QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[r][s] = weight(r, s);
+      QUERN_UNROLL for (int r = first_kept; r < TAPS; ++r) QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[r][s] =
+          weight(r, s);
     const ptrdiff_t first = d.y.begin - static_cast<ptrdiff_t>(y), last = d.y.end - static_cast<ptrdiff_t>(y);
-    const float* src =
-        k.src + channel + (d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.src);
-    float* dst = k.dst + channel + y * d.y.dst + x * d.out.ldc;
+    const float* src = k.src + v * d.src_vector +
+                       (d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.src);
+    float* dst = k.dst + v * d.dst_vector + y * d.y.dst + x * d.out.ldc;
     const float* const bias = e->bias ? e->bias + k.channel + channel : nullptr;
     ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x), end = d.x.end - static_cast<ptrdiff_t>(x);
     const pointers from(src, d.x.src), to(dst, static_cast<ptrdiff_t>(d.out.ldc));
@@ -157,9 +177,13 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
             if (MISS != none && ((c < TAPS - 1 && c < begin) || (c >= MR && c >= end))) continue;
             V pixel = V::load(p.get(c));
             V::hold(pixel);
-            QUERN_UNROLL for (int l = 0; l < LINES; ++l)
-                QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (r >= l && r - l < TAPS && c >= s && c - s < MR)
-                    acc[l][c - s] = V::fma(pixel, kept ? w[r - l][s] : own[l][s], acc[l][c - s]);
+            QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int s = 0; s < TAPS; ++s) {
+              if (r < l || r - l >= TAPS || c < s || c - s >= MR) continue;
+              const V by = !kept                ? own[l][s]
+                           : r - l < first_kept ? V::load(weights + s * static_cast<int>(V::width))
+                                                : w[r - l][s];
+              acc[l][c - s] = V::fma(pixel, by, acc[l][c - s]);
+            }
           }
         }
         row += line;
@@ -193,10 +217,9 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
 template <class V>
 [[gnu::noinline]] void finish_pixels(const depthwise_f32& d, const depthwise_column& k, size_t vector, size_t y,
                                      size_t x, size_t pixels, const float* sums) {
-  const size_t channel = vector * V::width;
   output_f32 out = d.out;
-  out.c = k.dst + channel + y * d.y.dst + x * d.out.ldc, out.channel = k.channel + channel;
-  if (k.residual) out.residual = k.residual + channel + y * d.y.residual + x * d.out.ldr;
+  out.c = k.dst + vector * d.dst_vector + y * d.y.dst + x * d.out.ldc, out.channel = k.channel + vector * V::width;
+  if (k.residual) out.residual = k.residual + vector * d.residual_vector + y * d.y.residual + x * d.out.ldr;
   V::finish(out, pixels, k.count, sums, V::width);
 }
 
@@ -224,9 +247,9 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
       y = pairs;
     }
   }
-  const size_t vectors = V::width < 16 ? k.vectors : 1;
-  for (size_t v = 0; y < d.y.count; v + 1 < vectors ? ++v : (v = 0, ++y)) {
-    const size_t c = v * V::width;
+  for (turns<V, 1> at(k.vectors, y, d.y.count); at; at.next()) {
+    const size_t v = at.v, c = v * V::width;
+    y = at.y;
     V bias = V::set1(-0.0f);
     if (e.bias && e.clamp_only)
       bias = part ? V::load_part(e.bias + k.channel, k.count) : V::load(e.bias + k.channel + c);
@@ -234,11 +257,12 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
     const ptrdiff_t first = line < d.y.begin ? d.y.begin - line : 0;
     const ptrdiff_t most = static_cast<ptrdiff_t>(d.y.taps), left = d.y.end - line;
     const ptrdiff_t rows = (left < most ? left : most) - first;
-    const float* src = k.src + c + ((line + first) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.step * d.x.src);
+    const float* src =
+        k.src + v * d.src_vector + ((line + first) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.step * d.x.src);
     const float* const weights = k.weights + v * d.weights_vector + first * taps * static_cast<ptrdiff_t>(V::width);
     ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x) * d.x.step,
               end = d.x.end - static_cast<ptrdiff_t>(x) * d.x.step;
-    float* dst = k.dst + c + y * d.y.dst + x * d.out.ldc;
+    float* dst = k.dst + v * d.dst_vector + y * d.y.dst + x * d.out.ldc;
     using next_line = line_below<STEP>;
     const ptrdiff_t wanted = most + (next_line::lead - 1) * d.y.step;
     const bool fetches = FETCHES && d.fetches && line + wanted + d.y.step <= d.y.end;
@@ -392,11 +416,17 @@ template <class V>
   lines_ahead ahead[2] = {d.ahead[0], d.ahead[1]};
   const bool adjacent =
       d.multiplier == 1 && d.src_vector == W && d.dst_vector == W && (!d.out.residual || d.residual_vector == W);
+  // What comes before the first line of a vector is felt where lines are few (7x7: a tenth, Zen 4); of more lines the
+  // next columns find those of this one in L1.
+  const bool small = d.multiplier == 1 && !d.out.stream && !d.fetches && d.x.count * d.y.count <= 256;
   for (size_t c = 0, vectors; c < d.n; c += vectors * W, weights += vectors * d.weights_vector) {
     depthwise_column k = {};
-    vectors = !adjacent || d.n - c < 16 ? 1 : 16 / W;
-    k.vectors = vectors;
     k.ahead = ahead[0].count || ahead[1].count ? ahead : nullptr;
+    if (W == 16)
+      vectors = small && !k.ahead && d.n - c >= W ? (d.n - c) / W : 1;
+    else
+      vectors = !adjacent || d.n - c < 16 ? 1 : 16 / W;
+    k.vectors = vectors;
     k.count = d.n - c < W ? d.n - c : W;
     k.channel = d.out.channel + c;
     k.weights = weights;
