@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hash.h"
+
 namespace quern {
 namespace {
 
@@ -11,22 +13,6 @@ constexpr char magic[8] = {'Q', 'U', 'E', 'R', 'N', 'P', 'K', '\n'};
 constexpr uint32_t revision = 1;
 
 }  // namespace
-
-// FNV-1a over words, in four lanes so that it runs at memory speed (Fowler, Noll, Vo).
-uint64_t hash(const void* data, uint64_t bytes, uint64_t seed) {
-  constexpr uint64_t prime = 0x100000001b3;
-  uint64_t lane[4] = {seed ^ 0xcbf29ce484222325, seed + 1, seed + 2, seed + 3};
-  const char* p = static_cast<const char*>(data);
-  for (; bytes >= 32; bytes -= 32, p += 32) {
-    uint64_t word[4];
-    memcpy(word, p, 32);
-    for (int i = 0; i < 4; ++i) lane[i] = (lane[i] ^ word[i]) * prime, lane[i] ^= lane[i] >> 29;
-  }
-  for (; bytes > 0; --bytes, ++p) lane[0] = (lane[0] ^ static_cast<unsigned char>(*p)) * prime;
-  uint64_t all = lane[0];
-  for (int i = 1; i < 4; ++i) all = (all ^ lane[i]) * prime, all ^= all >> 31;
-  return all;
-}
 
 blob_header blob_header_of(const job& j, const algorithm& a, uint64_t total_bytes) {
   const quern_problem& p = j.problem;

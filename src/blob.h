@@ -26,9 +26,6 @@ struct blob_header {
 };
 static_assert(sizeof(blob_header) == 256);
 
-// Of memory as it is; damage to a single word never goes unseen.
-uint64_t hash(const void* data, uint64_t bytes, uint64_t seed);
-
 // What a blob for this job has in its header; only the checksum is still missing.
 blob_header blob_header_of(const job&, const algorithm&, uint64_t total_bytes);
 

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "blob.h"
+#include "hash.h"
 #include "error.h"
 #include "problem.h"
 #include "registry.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "blob.h"
+#include "hash.h"
 #include "build_isas.h"
 #include "tuning.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "blob.h"
+#include "hash.h"
 #include "candidates.h"
 #include "guard.h"
 #include "registry.h"
