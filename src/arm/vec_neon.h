@@ -4,7 +4,7 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.  On 32-bit ARM, NEON takes denormals for zero and makes none.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
-// ^ andnot round_even pow2 hold permute pick range load_mask store_mask store_sums transpose8, and fma_lane.
+// ^ andnot round_even pow2 hold order permute pick range load_mask store_mask store_sums transpose8, and fma_lane.
 #pragma once
 
 #include <arm_neon.h>
@@ -135,6 +135,8 @@ struct vec {
     return {vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n.v), vdupq_n_s32(127)), 23))};
   }
 
+  // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.
+  [[gnu::always_inline]] static void order(vec& a) { __asm__ volatile("" : "+w"(a.v)); }
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+w"(a.v)); }
 

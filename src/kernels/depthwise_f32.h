@@ -139,7 +139,6 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
   constexpr bool kept = V::width == 16;
   constexpr int first_kept = LINES > 2;  // beside 21 sums all nine do not fit: some were stored and loaded again
   const epilogue_f32* e = d.out.epilogue;
-  const bool above = d.bounded_above;
   for (turns<V, LINES> at(k.vectors, y, past); at; at.next()) {
     const size_t v = at.v, channel = v * V::width;
     y = at.y;
@@ -190,19 +189,27 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
         __asm__("" : "+r"(row));
       });
       __asm__("" : "+r"(e));
-      const V add = bias ? V::load(bias) : V::set1(-0.0f), lower = V::set1(e->lower);
-      QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[l][j] =
-          V::max(lower, acc[l][j] + add);
-      if (above) {
+      V add = bias ? V::load(bias) : V::set1(-0.0f);
+      if (d.bounded_above) {
         const V upper = V::set1(e->upper);
         QUERN_UNROLL for (int l = 0; l < LINES; ++l) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[l][j] =
-            V::min(upper, acc[l][j]);
+            V::min(upper, acc[l][j] + add);
+        add = V::set1(-0.0f);
       }
+      // Sum after sum: a store takes no time of the units that multiply if what is stored has just been added and
+      // bounded, one behind others does (a twentieth, Zen 4).
+      const V lower = V::set1(e->lower);
       float* out = dst;
       QUERN_UNROLL for (int l = 0; l < LINES; ++l, out += d.y.dst) {
         pointers p = to;
         p.at = reinterpret_cast<const char*>(out);
-        QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) acc[l][j].store(const_cast<float*>(p.get(j)));
+        QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
+          V sum = acc[l][j];
+          V::order(sum);
+          sum = V::max(lower, sum + add);
+          V::order(sum);
+          sum.store(const_cast<float*>(p.get(j)));
+        }
       }
       left -= MR;
       if (left <= 0) break;

@@ -97,6 +97,8 @@ struct vec {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
   }
 
+  // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.
+  [[gnu::always_inline]] static void order(vec& a) { __asm__ volatile("" : "+v"(a.v)); }
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
   [[gnu::always_inline]] static void hold(mask&) {}  // 16 registers are few

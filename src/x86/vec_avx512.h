@@ -91,6 +91,8 @@ struct vec {
     return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, biased, 23))};
   }
 
+  // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.
+  [[gnu::always_inline]] static void order(vec& a) { __asm__ volatile("" : "+v"(a.v)); }
   // Keeps a loaded vector in its register: compilers fold a load into each of its uses, and load it as often.
   [[gnu::always_inline]] static void hold(vec& a) { __asm__("" : "+v"(a.v)); }
   [[gnu::always_inline]] static void hold(mask& m) { __asm__("" : "+Yk"(m.v)); }
