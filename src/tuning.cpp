@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "hash.h"
 #include "error.h"
+#include "hash.h"
 #include "problem.h"
 #include "registry.h"
 

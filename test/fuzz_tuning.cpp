@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "hash.h"
 #include "build_isas.h"
+#include "hash.h"
 #include "tuning.h"
 
 namespace {

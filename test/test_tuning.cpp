@@ -6,9 +6,9 @@
 #include <set>
 #include <thread>
 
-#include "hash.h"
 #include "candidates.h"
 #include "guard.h"
+#include "hash.h"
 #include "registry.h"
 #include "tuning.h"
 
