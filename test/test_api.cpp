@@ -4,6 +4,7 @@
 // and touches nothing.
 #include <functional>
 #include <limits>
+#include <vector>
 
 #include "refusals.h"
 #include "registry.h"
@@ -174,6 +175,24 @@ TEST_F(Api, RunWithoutPlanArgsOrExec) {
   if (x.plan.workspace_bytes) {
     expect(quern_run(&x.plan, &x.args, nullptr, &error), error, QUERN_BUFFER, "exec.workspace");
   }
+}
+
+// Every byte of a plan is sealed but those at the end that the library does not use.
+TEST_F(Api, APlanWithAChangedByteIsNone) {
+  prepared x(everything());
+  quern_error error = {};
+  size_t used = 0;
+  std::vector<bool> seen(sizeof x.plan);
+  for (size_t i = 0; i < sizeof x.plan; ++i) {
+    unsigned char& byte = reinterpret_cast<unsigned char*>(&x.plan)[i];
+    byte ^= 0x10;
+    seen[i] = x.run(&error) == QUERN_MISMATCH;
+    byte ^= 0x10;
+    if (seen[i]) used = i + 1;
+  }
+  EXPECT_GT(used, offsetof(quern_plan, opaque) + sizeof(uint64_t));
+  for (size_t i = 0; i < used; ++i) EXPECT_TRUE(seen[i]) << "byte " << i;
+  EXPECT_EQ(x.run(&error), QUERN_OK) << error.text;
 }
 
 TEST_F(Api, NothingToDoNeedsNothing) {
