@@ -49,9 +49,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const double strips = double(up(g.out[1], lines)), pieces = double(up(g.out[2], row.mr));
   // A pixel: products and channels spread, both ways of the transform and the epilogue.  A call begins with two pixels
   // that are not all of any output.  Points that wait for their products cost more on the way, most where each pixel is
-  // in another page.
+  // in another page; where they do not wait, it is halves of a vector from two planes that do (a fifth of 4 channels a
+  // group), and pixels apart a little (a twentieth; Zen 4 and Zen 5).
   const bool whole = row.group == row.vector, apart = g.src_block == 1 || g.dst_block == 1;
-  const double pixel = double(points * row.group) * (taps + (whole ? 0 : 0.75)) + (!whole ? 24 : apart ? 70 : 50);
+  const auto in_halves_of = [&](int64_t block) { return block * 2 == row.vector; };
+  const bool halves = in_halves_of(g.src_block) || in_halves_of(g.dst_block);
+  const double spread = whole ? 0 : 0.75;
+  const double around = whole ? (apart ? 70 : halves ? 55 : 50) : (halves ? 44 : apart ? 29 : 24);
+  const double pixel = double(points * row.group) * (taps + spread) + around;
   b.cycles = pace(row, m) * double(g.n * g.out[0] * vectors) * strips *
              (0.5 * pixel * (double(g.out[2]) + (whole ? 0 : 2 * (pieces - 1))) + 60 * pieces);
   b.workers = useful_workers(m, b.cycles, threads);
