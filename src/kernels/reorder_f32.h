@@ -80,7 +80,7 @@ template <int W, int view, class Float, class Visit>
 }
 
 // Rows of whole tiles: the second count and its steps lead from row to row.  Where pixels are left at a row's end, so
-// many, one tile more takes them and the ones before them.
+// many, one tile more takes them and the ones before them, unless they are few.
 struct reorder_grid {
   size_t count[2], src[2], dst[2], left;
 };
