@@ -464,10 +464,11 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4).  The channels of planes go by 64, so that
   // their lines stay there until all of each is used, and so do those of crowded pixels.
   const bool fours = !pieces && T == 16 && apart <= (f == 0 ? 16 : 8) && !crowded(planes);
+  const bool many = call.from.pixel > 16 || call.to.pixel > 16;  // those of planes follow each other
   size_t run = call.pixels;
   if (t == 0 && fours)
     run = apart;
-  else if (t != 0 && (apart <= 32 || ((pieces || lines) && (call.to.pixel > 16 || (pieces && call.from.pixel > 16)))))
+  else if (t != 0 && (apart <= 32 || ((pieces || lines) && many)))
     run = least(32, f == 0 && !fours && apart <= 16 ? 8 : apart / 2);
   const size_t most = f == 0 || (t == 0 && run < call.pixels) ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
