@@ -25,6 +25,7 @@ uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit
 blocking blocks_of(const full_problem& p, const algorithm& a, const kernel& row, const machine& m, uint32_t threads,
                    const resolved_wish& w) {
   blocking b = a.choose_blocks(p, row, m, threads);
+  if (output_channels(p) == 0) b.packed_bytes = 0;  // without a channel nobody packs
   b.src_limit = w.wish.src_limit;
   return b;
 }

@@ -335,11 +335,13 @@ TEST(operators, packing_in_parts) {
       }
   for (quern_op op : {QUERN_CONV, QUERN_CONV_TRANSPOSED})
     for (quern_layout layout : all_layouts)
-      for (int64_t c : {0, 1, 3}) {
-        const shape without_outputs = {.op = op, .c = c, .k = 0, .image = {1, 5, 5}, .filter = {1, 3, 3}};
-        const quern_problem p = completed(problem_of(without_outputs, layout, layout));
-        ASSERT_TRUE(parts_make_the_same_blob(p, small_integers(p, edge::back, d), d));
-      }
+      for (int64_t c : {0, 1, 3})
+        for (int64_t groups : {1, 4}) {
+          const shape without_outputs = {
+              .op = op, .c = c, .k = 0, .groups = groups, .image = {1, 5, 5}, .filter = {1, 3, 3}};
+          const quern_problem p = completed(problem_of(without_outputs, layout, layout));
+          ASSERT_TRUE(parts_make_the_same_blob(p, small_integers(p, edge::back, d), d));
+        }
 }
 
 // What no memory could hold is planned all the same: nothing overflows on the way to an answer.
