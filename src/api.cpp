@@ -19,28 +19,31 @@
 namespace quern {
 namespace {
 
-// What quern_plan.opaque holds.
+// What quern_plan.opaque holds; behind it lies what packed weights must begin with, but for the checksum.
 struct plan_state {
   uint64_t seal;
   const struct algorithm* algorithm;
   const kernel* row;
   blocking blocks;
-  blob_header header;  // what packed weights must begin with, but for the checksum
   // A GPU's plan: who runs it and what; NULL when the GPU was a value.
   const quern_device* device;
   loaded_kernel loaded;
 };
-static_assert(sizeof(plan_state) <= sizeof(quern_plan::opaque));
+constexpr uint64_t used_bytes = sizeof(plan_state) + sizeof(blob_header);
+static_assert(used_bytes <= sizeof(quern_plan::opaque));
+
+blob_header header_of(const quern_plan& plan) {
+  blob_header h;
+  memcpy(&h, reinterpret_cast<const char*>(plan.opaque) + sizeof(plan_state), sizeof h);
+  return h;
+}
 
 // Of all that a plan says, and of where this library lies: a plan that was edited, cut short, or made by
-// another process or another copy of the library is none.  Some 80 nanoseconds, so every verb looks.
+// another process or another copy of the library is none.  Some 50 nanoseconds, so every verb looks.
 uint64_t seal_of(const quern_plan& plan) {
-  static_assert(offsetof(quern_plan, opaque) % 8 == 0 && sizeof(plan_state) % 8 == 0 &&
-                offsetof(plan_state, seal) == 0);
-  hash_chains all(reinterpret_cast<uintptr_t>(&algorithm_at(0)));
-  all.words(&plan, offsetof(quern_plan, opaque));
-  all.words(plan.opaque + 1, sizeof(plan_state) - sizeof plan_state::seal);
-  return all.end();
+  static_assert(offsetof(quern_plan, opaque) % 8 == 0 && used_bytes % 8 == 0 && offsetof(plan_state, seal) == 0);
+  const uint64_t ours = reinterpret_cast<uintptr_t>(&algorithm_at(0));
+  return hash_words(plan.opaque + 1, used_bytes / 8 - 1, hash_words(&plan, offsetof(quern_plan, opaque) / 8, ours));
 }
 
 quern_status state_of(const quern_plan* plan, plan_state& out, quern_error* error) {
@@ -70,16 +73,17 @@ quern_status make_plan(quern_plan* plan, const quern_device* device, const quern
   plan->accuracy = accuracy_of(*o.algorithm, *o.row, p.src.type), plan->repeat = repeat_of(*o.algorithm, p);
   plan->error_bound = sums_exactly(p) ? 0 : o.algorithm->error_bound(p);
   plan->predicted_ns = o.cost.ns;
-  plan_state state = {
-      0,      o.algorithm, o.row, o.blocks, blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes),
-      device, loaded};
+  plan_state state = {0, o.algorithm, o.row, o.blocks, device, loaded};
+  const blob_header header = blob_header_of({p, *o.row, o.blocks}, *o.algorithm, plan->packed_bytes);
   memcpy(plan->opaque, &state, sizeof state);
+  memcpy(reinterpret_cast<char*>(plan->opaque) + sizeof state, &header, sizeof header);
   state.seal = seal_of(*plan);
   memcpy(plan->opaque, &state.seal, sizeof state.seal);
   return QUERN_OK;
 }
 
-bool aligned(const void* p, uint64_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+// To a power of two.
+bool aligned(const void* p, uint64_t bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 
 // Whether memory at p can hold that many bytes: a problem may be larger than 32-bit addresses.
 bool addressable(const void* p, uint64_t bytes) { return bytes <= UINTPTR_MAX - reinterpret_cast<uintptr_t>(p); }
@@ -107,9 +111,9 @@ quern_status check_packed(const quern_plan& plan, const plan_state& state, const
   return QUERN_OK;
 }
 
-quern_status check_blob(const quern_plan& plan, const plan_state& state, const void* packed, quern_error* error) {
+quern_status check_blob(const quern_plan& plan, const void* packed, quern_error* error) {
   const blob_header& h = *static_cast<const blob_header*>(packed);
-  blob_header expected = state.header;
+  blob_header expected = header_of(plan);
   expected.checksum = h.checksum;
   if (memcmp(&h, &expected, sizeof h) == 0) return QUERN_OK;
   if (memcmp(h.magic, expected.magic, sizeof h.magic) != 0)
@@ -128,14 +132,13 @@ quern_status check_blob(const quern_plan& plan, const plan_state& state, const v
 }
 
 struct span {
-  const char* name;
   uintptr_t begin, end;
   bool meets(const span& o) const { return begin < o.end && o.begin < end; }
 };
 
-span span_of(const char* name, const void* p, uint64_t bytes) {
+span span_of(const void* p, uint64_t bytes) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(p);
-  return {name, begin, begin + static_cast<uintptr_t>(bytes)};
+  return {begin, begin + static_cast<uintptr_t>(bytes)};
 }
 
 quern_status check_args(const quern_plan& plan, const kernel& row, const quern_args& a, const quern_exec& e,
@@ -151,21 +154,20 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
   struct operand {
     const char* name;
     const void* pointer;
-    uint64_t bytes, align;
-    bool wanted;
+    uint64_t bytes, align;  // no bytes: not asked for
+    span where() const { return span_of(pointer, bytes); }
   };
-  const operand operands[] = {{"args.src", a.src, bytes_of(p.src), src_align, true},
-                              {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element, true},
-                              {"args.residual", a.residual, bytes_of(p.residual), output, p.epilogue.residual != 0},
-                              {"args.scale", a.scale, vector, number, p.epilogue.scale != 0},
-                              {"args.bias", a.bias, vector, number, p.epilogue.bias != 0},
-                              {"args.slope", a.slope, vector, number, p.epilogue.activation == QUERN_PRELU},
-                              {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN, true},
-                              {"args.dst", a.dst, bytes_of(p.dst), output, true}};
-  const span dst = span_of("args.dst", a.dst, bytes_of(p.dst));
-  const span workspace = span_of("exec.workspace", e.workspace, plan.workspace_bytes);
+  const operand operands[] = {{"args.src", a.src, bytes_of(p.src), src_align},
+                              {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element},
+                              {"args.residual", a.residual, p.epilogue.residual ? bytes_of(p.residual) : 0, output},
+                              {"args.scale", a.scale, p.epilogue.scale ? vector : 0, number},
+                              {"args.bias", a.bias, p.epilogue.bias ? vector : 0, number},
+                              {"args.slope", a.slope, p.epilogue.activation == QUERN_PRELU ? vector : 0, number},
+                              {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN},
+                              {"args.dst", a.dst, bytes_of(p.dst), output}};
+  const operand &residual = operands[2], &workspace = operands[6], &dst = operands[7];
   for (const operand& o : operands) {
-    if (!o.wanted || o.bytes == 0) continue;
+    if (o.bytes == 0) continue;
     if (!o.pointer)
       return fail(error, QUERN_BUFFER, o.name, 0, static_cast<int64_t>(o.bytes), "%s is NULL, must have %llu bytes",
                   o.name, static_cast<unsigned long long>(o.bytes));
@@ -177,13 +179,12 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
       return fail(error, QUERN_BUFFER, o.name, static_cast<int64_t>(o.bytes), 0,
                   "%s cannot have %llu bytes: they pass the end of the address space", o.name,
                   static_cast<unsigned long long>(o.bytes));
-    const span here = span_of(o.name, o.pointer, o.bytes);
-    const bool in_place = o.pointer == a.dst && strcmp(o.name, "args.residual") == 0 &&
+    const bool in_place = &o == &residual && a.residual == a.dst &&
                           memcmp(p.residual.stride, p.dst.stride, sizeof p.dst.stride) == 0 &&
                           block_of(p.residual.layout) == block_of(p.dst.layout);
-    if (strcmp(o.name, dst.name) != 0 && !in_place && here.meets(dst))
+    if (&o != &dst && !in_place && o.where().meets(dst.where()))
       return fail(error, QUERN_BUFFER, o.name, 0, 0, "%s overlaps args.dst", o.name);
-    if (strcmp(o.name, workspace.name) != 0 && workspace.begin != workspace.end && here.meets(workspace))
+    if (&o != &workspace && workspace.bytes > 0 && o.where().meets(workspace.where()))
       return fail(error, QUERN_BUFFER, o.name, 0, 0, "%s overlaps exec.workspace", o.name);
   }
   if (e.workspace_bytes < plan.workspace_bytes)
@@ -208,9 +209,9 @@ quern_status check_plain(const quern_plan& plan, int64_t first, int64_t count, c
                 : !is_aligned ? "is not aligned to its elements"
                               : "passes the end of the address space");
   const range read = weights_read(geometry_of(plan.problem), first, count);
-  const span here = span_of("weights", static_cast<const char*>(weights) + read.begin * element,
-                            static_cast<uint64_t>(read.count() * element));
-  if (!here.meets(span_of("packed", packed, plan.packed_bytes))) return QUERN_OK;
+  const span here =
+      span_of(static_cast<const char*>(weights) + read.begin * element, static_cast<uint64_t>(read.count() * element));
+  if (!here.meets(span_of(packed, plan.packed_bytes))) return QUERN_OK;
   return fail(error, QUERN_BUFFER, "weights", 0, 0, "weights overlaps packed");
 }
 
@@ -266,7 +267,7 @@ quern_status quern_pack_seal(const quern_plan* plan, void* packed, uint64_t pack
   plan_state state;
   if (const quern_status s = state_of(plan, state, error)) return s;
   if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
-  blob_header h = state.header;
+  blob_header h = header_of(*plan);
   h.checksum = blob_checksum(h, static_cast<const char*>(packed) + sizeof h);
   memcpy(packed, &h, sizeof h);
   return QUERN_OK;
@@ -292,7 +293,7 @@ quern_status quern_packed_check(const quern_plan* plan, const void* packed, uint
   plan_state state;
   if (const quern_status s = state_of(plan, state, error)) return s;
   if (const quern_status s = check_packed(*plan, state, packed, packed_bytes, error)) return s;
-  if (const quern_status s = check_blob(*plan, state, packed, error)) return s;
+  if (const quern_status s = check_blob(*plan, packed, error)) return s;
   const blob_header& h = *static_cast<const blob_header*>(packed);
   if (blob_checksum(h, static_cast<const char*>(packed) + sizeof h) == h.checksum) return QUERN_OK;
   return fail(error, QUERN_MISMATCH, "packed.checksum", static_cast<int64_t>(h.checksum), 0,
@@ -321,7 +322,7 @@ quern_status quern_run(const quern_plan* plan, const quern_args* args, const que
   if (state.device)
     return state.algorithm->launch(j, {a, *state.device, state.loaded, e.queue, workspace, weights, error});
   if (plan->packed_bytes)
-    if (const quern_status s = check_blob(*plan, state, a.weights, error)) return s;
+    if (const quern_status s = check_blob(*plan, a.weights, error)) return s;
   if (const uint64_t missing = state.row->isa & ~this_cpu(state.row->isa).isa)
     return fail(error, QUERN_UNSUPPORTED, "plan", static_cast<int64_t>(missing), 0,
                 "the plan's kernel %s needs an instruction set that this CPU lacks", plan->kernel);

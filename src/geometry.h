@@ -28,7 +28,18 @@ struct range {
   bool operator==(const range&) const = default;
 };
 
-inline int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }  // a / b rounded up, a >= 0
+// What is divided by is one, mostly, and 64 bits are slow to divide.
+
+// a / b rounded up, a >= 0.
+inline int64_t up(int64_t a, int64_t b) { return b == 1 ? a : (a + b - 1) / b; }
+
+// The lowest digit of a number, taken off it: an item is what its driver counts, each thing to its own base.
+inline int64_t digit(int64_t& number, int64_t base) {
+  if (base == 1) return 0;
+  const int64_t lowest = number % base;
+  number /= base;
+  return lowest;
+}
 
 struct axis {
   int64_t out_begin, out_step, out_count;

@@ -24,6 +24,10 @@ template <class T>
 quern_status take(const T* given, T& out, const char* name, quern_error* error) {
   if (!given) return QUERN_OK;
   const uint32_t size = given->size;
+  if (size == sizeof(T)) {
+    out = *given;
+    return QUERN_OK;
+  }
   char field[32];
   if (!is_size<T>(size)) {
     snprintf(field, sizeof field, "%s.size", name);

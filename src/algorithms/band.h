@@ -115,13 +115,8 @@ void for_each_band(const job& j, const execution& e, const geometry& g, int64_t 
   const int64_t depths = phase_of(g, 0).d.out_count;
   const int64_t items = g.n * g.groups * g.phases() * depths * bands * columns * blocks;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const auto digit = [&](int64_t base) {
-      const int64_t value = item % base;
-      item /= base;
-      return value;
-    };
-    const int64_t block = digit(blocks), column = digit(columns), band = digit(bands), d = digit(depths);
-    const int64_t f = digit(g.phases()), group = digit(g.groups);
+    const int64_t block = digit(item, blocks), column = digit(item, columns), band = digit(item, bands);
+    const int64_t d = digit(item, depths), f = digit(item, g.phases()), group = digit(item, g.groups);
     const phase ph = phase_of(g, f);
     const range rows = part(ph.h.out_count, band, bands), cols = part(ph.w.out_count, column, columns);
     if (d >= ph.d.out_count || rows.count() == 0 || cols.count() == 0) return;

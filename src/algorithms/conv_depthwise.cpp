@@ -307,16 +307,18 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
 }
 
 // All channels of so many pixels at a time.
-void run_parts(const kernel& row, depthwise_f32 call, int64_t width) {
+void run_parts(const kernel& row, const depthwise_f32& call, int64_t width) {
   const int64_t step = call.x.step, pixels = call.x.count, parts = parts_of(pixels, width);
+  if (parts == 1) return row.depthwise(call);
+  depthwise_f32 one = call;
   for (int64_t i = 0; i < parts; ++i) {
-    call.x.count = part_of(pixels, width, i).count();
-    row.depthwise(call);
-    call.x.begin -= width * step, call.x.end -= width * step;
-    call.origin += width * step * call.x.src;
-    call.out.c += width * call.out.ldc;
-    if (call.out.residual) call.out.residual += width * call.out.ldr;
-    next_share(call.ahead);
+    one.x.count = part_of(pixels, width, i).count();
+    row.depthwise(one);
+    one.x.begin -= width * step, one.x.end -= width * step;
+    one.origin += width * step * one.x.src;
+    one.out.c += width * one.out.ldc;
+    if (one.out.residual) one.out.residual += width * one.out.ldr;
+    next_share(one.ahead);
   }
 }
 
@@ -383,9 +385,8 @@ void run(const job& j, const execution& e) {
   // Blocks of several vectors are taken one by one: their vectors are not evenly apart.
   const int64_t block = side_by_side(g, vector), most = block ? block : channels;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t part_of_channels = item % word[blocks], band = item / word[blocks] % word[bands],
-                  part_of_lines = item / word[blocks] / word[bands] % columns,
-                  n = item / word[blocks] / word[bands] / columns;
+    const int64_t part_of_channels = digit(item, word[blocks]), band = digit(item, word[bands]),
+                  part_of_lines = digit(item, columns), n = item;
     const int64_t first = part_of_channels * word[block_channels];
     const int64_t last = std::min(channels, first + word[block_channels]);
     // Tensors, or a band of them from these elements on.

@@ -143,8 +143,7 @@ void run(const job& j, const execution& e) {
   const int64_t lanes = lanes_of(block, j.row);
   const int64_t items = g.n * g.phases() * word[bands] * word[parts];
   for_each_item(j, e, items, [&](int64_t item, char*) {
-    const int64_t p = item % word[parts], band = item / word[parts] % word[bands];
-    const int64_t rest = item / word[parts] / word[bands], f = rest % g.phases(), n = rest / g.phases();
+    const int64_t p = digit(item, word[parts]), band = digit(item, word[bands]), f = digit(item, g.phases()), n = item;
     const phase ph = phase_of(g, f);
     gemm_tap planes[most_planes];
     depthwise_planar_f32 call = {};

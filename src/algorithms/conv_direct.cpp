@@ -345,10 +345,8 @@ void run(const job& j, const execution& e) {
   const int64_t blocks = up(panels.count, word[block_panels]);
   const int64_t items = up(g.n, word[images]) * g.groups * g.phases() * word[bands] * blocks;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
-    const int64_t block_index = item % blocks, band_index = item / blocks % word[bands];
-    const int64_t rest = item / blocks / word[bands];
-    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups;
-    const int64_t n = rest / g.phases() / g.groups * word[images];
+    const int64_t block_index = digit(item, blocks), band_index = digit(item, word[bands]);
+    const int64_t f = digit(item, g.phases()), group = digit(item, g.groups), n = item * word[images];
     const phase ph = phase_of(g, f);
     const range band = part(ph.h.out_count, band_index, word[bands]);
     gemm_tap on_stack[2 * stack_taps];

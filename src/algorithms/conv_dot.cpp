@@ -178,7 +178,7 @@ void run(const job& j, const execution& e) {
   const int64_t count = j.blocks.word[bands];
   const cut chunks(g.k, j.row.nr);
   for_each_item(j, e, g.n * g.groups * count, [&](int64_t item, char* workspace) {
-    const int64_t band = item % count, group = item / count % g.groups, n = item / count / g.groups;
+    const int64_t band = digit(item, count), group = digit(item, g.groups), n = item;
     gemm_tap on_stack[stack_taps];
     size_t column[most_outputs], residual_column[most_outputs];
     for (int64_t k = 0; k < g.k; ++k) {

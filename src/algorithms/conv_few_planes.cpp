@@ -123,9 +123,8 @@ void run(const job& j, const execution& e) {
   const phase ph = phase_of(g, 0);
   const int64_t mr = j.row.mr, vector = j.row.vector, outputs = up(g.k, mr), classes = axis_class::count_of(ph.h);
   for_each_item(j, e, g.n * g.groups * word[bands] * word[columns], [&](int64_t item, char* workspace) {
-    const int64_t band = item / word[columns] % word[bands], plane = item / word[columns] / word[bands];
-    const int64_t group = plane % g.groups, n = plane / g.groups;
-    const range column = part(up(ph.w.out_count, vector), item % word[columns], word[columns]);
+    const range column = part(up(ph.w.out_count, vector), digit(item, word[columns]), word[columns]);
+    const int64_t band = digit(item, word[bands]), group = digit(item, g.groups), n = item;
     const cut tiles(column.count(), j.row.nr / vector);
     const int64_t width = word[keeps_sums] ? column.count() * vector : j.row.nr;
     few_planes_f32 call = {};

@@ -215,9 +215,8 @@ void run(const job& j, const execution& e) {
   int32_t lanes[widest / 2 * widest];
   if (j.row.several_groups) v.fill_lanes(g, lanes);
   for_each_item(j, e, g.n * g.phases() * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
-    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands];
-    const int64_t f = item / word[blocks] / word[bands] % g.phases(),
-                  n = item / word[blocks] / word[bands] / g.phases();
+    const int64_t block = digit(item, word[blocks]), band = digit(item, word[bands]), f = digit(item, g.phases());
+    const int64_t n = item;
     const phase ph = phase_of(g, f);
     const interleaved x_axis(ph, j.row);
     const int64_t before = taps_before(g, f);

@@ -127,8 +127,7 @@ void run(const job& j, const execution& e) {
   const phase ph = phase_of(g, 0);
   const int64_t mr = j.row.mr;
   for_each_item(j, e, g.n * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
-    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
-                  n = item / word[blocks] / word[bands];
+    const int64_t block = digit(item, word[blocks]), band = digit(item, word[bands]), n = item;
     grouped_row* taps = reinterpret_cast<grouped_row*>(workspace);
     uint32_t* inside = reinterpret_cast<uint32_t*>(taps + g.filter_size());
     for (int64_t s = 0; s < ph.w.taps; ++s) m.fill(ph.w, s, j.row.vector, inside + s * m.length);

@@ -94,8 +94,8 @@ void run(const job& j, const execution& e) {
   const int64_t* word = j.blocks.word;
   const int64_t mr = j.row.mr, nr = j.row.nr, panels = up(g.k, mr), panel = g.c * taps * points * mr;
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
-    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
-                  d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
+    const int64_t block = digit(item, word[blocks]), band = digit(item, word[bands]), d = digit(item, g.out[0]);
+    const int64_t n = item;
     const range strips = part(up(g.out[1], lines), band, word[bands]);
     const int64_t z = ph.d.in_begin + d * ph.d.in_step;
     const bool inside = z >= 0 && z < g.in[0];

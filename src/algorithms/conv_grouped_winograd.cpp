@@ -100,8 +100,8 @@ void run(const job& j, const execution& e) {
   const int64_t* word = j.blocks.word;
   const int64_t width = j.row.vector, half = width / 2, channels = g.groups * g.k, strips = up(g.out[1], lines);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char*) {
-    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
-                  d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
+    const int64_t block = digit(item, word[blocks]), band = digit(item, word[bands]), d = digit(item, g.out[0]);
+    const int64_t n = item;
     const range all = part(strips, band, word[bands]);
     const int64_t last = std::min(channels, (block + 1) * word[block_vectors] * width);
     const int64_t z = ph.d.in_begin + d * ph.d.in_step;

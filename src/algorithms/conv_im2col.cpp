@@ -388,9 +388,8 @@ void run(const job& j, const execution& e) {
   const int64_t items = g.n * g.groups * g.phases() * word[pixel_blocks] * word[channel_blocks];
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     // Neighbouring items share their channels, so that threads meet in the same weights.
-    const int64_t pixel = item % word[pixel_blocks], channels = item / word[pixel_blocks] % word[channel_blocks];
-    const int64_t rest = item / word[pixel_blocks] / word[channel_blocks];
-    const int64_t f = rest % g.phases(), group = rest / g.phases() % g.groups, n = rest / g.phases() / g.groups;
+    const int64_t pixel = digit(item, word[pixel_blocks]), channels = digit(item, word[channel_blocks]);
+    const int64_t f = digit(item, g.phases()), group = digit(item, g.groups), n = item;
     const phase ph = phase_of(g, f);
     const range pixels = {pixel * word[pixel_block], std::min<int64_t>(ph.outputs(), (pixel + 1) * word[pixel_block])};
     if (pixels.begin >= pixels.end) return;

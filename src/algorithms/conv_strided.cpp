@@ -124,8 +124,8 @@ void run(const job& j, const execution& e) {
   const phase largest = phase_of(g, 0);
   const int64_t depth = largest.d.out_count, height = largest.h.out_count;
   for_each_item(j, e, g.n * g.groups * g.phases() * depth * height, [&](int64_t item, char*) {
-    const int64_t y = item % height, d = item / height % depth, upper = item / height / depth;
-    const int64_t f = upper % g.phases(), group = upper / g.phases() % g.groups, n = upper / g.phases() / g.groups;
+    const int64_t y = digit(item, height), d = digit(item, depth), f = digit(item, g.phases());
+    const int64_t group = digit(item, g.groups), n = item;
     const phase ph = phase_of(g, f);
     if (d >= ph.d.out_count || y >= ph.h.out_count) return;
     const auto out = [&](const int64_t* stride) {

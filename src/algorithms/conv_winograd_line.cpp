@@ -235,8 +235,8 @@ void run(const job& j, const execution& e) {
       in_last(row, all_steps, s.a, panels.padded(panels.count - 1));
   const float* const src = static_cast<const float*>(e.args.src);
   for_each_item(j, e, g.n * g.out[0] * word[bands] * word[blocks], [&](int64_t item, char* workspace) {
-    const int64_t block = item % word[blocks], band = item / word[blocks] % word[bands],
-                  d = item / word[blocks] / word[bands] % g.out[0], n = item / word[blocks] / word[bands] / g.out[0];
+    const int64_t block = digit(item, word[blocks]), band = digit(item, word[bands]), d = digit(item, g.out[0]);
+    const int64_t n = item;
     const range rows = part(g.out[1], band, word[bands]);
     const range units = part(up(g.out[2], s.m * s.unit), block, word[blocks]);
     const range tiles = {units.begin * s.unit, std::min(units.end * s.unit, up(g.out[2], s.m))};

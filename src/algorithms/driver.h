@@ -100,7 +100,10 @@ inline void take_rows(gemm_f32& call, const cut& tiles, int64_t i) {
 }
 
 // Part i of `parts` of `count` rows; any run of neighbouring parts has its share, within a row.
-inline range part(int64_t count, int64_t i, int64_t parts) { return {count * i / parts, count * (i + 1) / parts}; }
+inline range part(int64_t count, int64_t i, int64_t parts) {
+  if (parts == 1) return {0, count};
+  return {count * i / parts, count * (i + 1) / parts};
+}
 
 // For drivers that read and write planes as they lie: no tensor has blocks of channels,
 inline refusal refuse_blocks(const full_problem& p) {

@@ -118,17 +118,16 @@ void run(const job& j, const execution& e) {
     return channel_offset(c, int64_t(s.channel), int64_t(s.block));
   };
   for_each_item(j, e, w.lines() * word[pixel_parts] * word[channel_parts], [&](int64_t item, char*) {
-    const int64_t c = item % word[channel_parts] * word[channel_part],
-                  x = item / word[channel_parts] % word[pixel_parts] * word[pixel_part];
-    int64_t line = item / word[channel_parts] / word[pixel_parts];
+    const int64_t c = digit(item, word[channel_parts]) * word[channel_part],
+                  x = digit(item, word[pixel_parts]) * word[pixel_part];
     reorder_f32 call = {};
     call.channels = size_t(std::min(word[channel_part], w.channels - c));
     call.pixels = size_t(std::min(word[pixel_part], w.pixels - x));
     call.src = src + offset(w.from, c) + x * int64_t(w.from.pixel);
     call.dst = dst + offset(w.to, c) + x * int64_t(w.to.pixel);
     for (const line_axis& l : w.line) {
-      call.src += line % l.count * l.src, call.dst += line % l.count * l.dst;
-      line /= l.count;
+      const int64_t i = digit(item, l.count);
+      call.src += i * l.src, call.dst += i * l.dst;
     }
     call.from = w.from, call.to = w.to;
     call.stream = stream, call.halves = word[halves];

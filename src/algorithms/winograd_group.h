@@ -47,7 +47,7 @@ void for_each_group(const form& f, const job& j, const execution& e, int64_t pan
   const cut groups(t.tiles, up(t.tiles, word[tile_groups]));
   const auto s = sizes_of(t, groups.rows(0));
   for_each_item(j, e, g.groups * word[blocks] * groups.tiles, [&](int64_t item, char* workspace) {
-    const int64_t index = item % groups.tiles, block = item / groups.tiles % word[blocks];
+    const int64_t index = digit(item, groups.tiles), block = digit(item, word[blocks]), group = item;
     const int64_t channel = block * word[block_panels] * panel;
     const int64_t first = groups.begin(index), last = first + groups.rows(index);
     const tile_rows rows(t, first, last);
@@ -57,7 +57,7 @@ void for_each_group(const form& f, const job& j, const execution& e, int64_t pan
                     .transforms = transforms,
                     .epilogue = epilogue,
                     .rows = rows,
-                    .group = item / groups.tiles / word[blocks],
+                    .group = group,
                     .channel = channel,
                     .channels = std::min(word[block_panels] * panel, g.k - channel),
                     .buffer = nullptr};

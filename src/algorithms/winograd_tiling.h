@@ -132,9 +132,9 @@ struct place {
   int64_t image[2], tile[2];
 
   place(const tiling& t, int64_t index) {
-    for (int i = 1; i >= 0; --i) tile[i] = index % t.count[i], index /= t.count[i];
-    for (int i = 1; i >= 0; --i) image[i] = index % t.images[i], index /= t.images[i];
-    d = index % t.d_out, n = index / t.d_out;
+    for (int i = 1; i >= 0; --i) tile[i] = digit(index, t.count[i]);
+    for (int i = 1; i >= 0; --i) image[i] = digit(index, t.images[i]);
+    d = digit(index, t.d_out), n = index;
   }
   void next(const tiling& t) {
     if (++tile[1] < t.count[1]) return;
