@@ -95,9 +95,10 @@ inline bool crowded(size_t apart) { return lines_apart(apart) <= 16; }
 
 // Asks for the lines that so many planes are written to 32 pixels after pixel x, of this row or, where it ends before,
 // of the next one: each plane would be waited for (a fifth of the time, half of it at 14x14: Granite Rapids).  Lines of
-// crowded planes would push each other out.
+// crowded planes would push each other out.  Not inline: around so many addresses compilers
+// keep those of a tile on the stack, whether they are asked for or not.
 template <int planes>
-[[gnu::always_inline]] inline void ask_ahead(size_t plane, const float* row, size_t x, size_t pixels, size_t next) {
+[[gnu::noinline]] void ask_ahead(size_t plane, const float* row, size_t x, size_t pixels, size_t next) {
   if (planes > 4 && crowded(plane)) return;
   const float* at = row + x + 32;
   if (x + 32 >= pixels) at += next - pixels;
@@ -111,7 +112,15 @@ template <int from, int to>
 [[gnu::always_inline]] inline void move_pixel(const float* in, const reorder_view<const float>& src, float* out,
                                               const reorder_view<float>& dst) {
   constexpr size_t T = from > to ? from : to;
-  QUERN_UNROLL for (size_t c = 0; c < T; ++c) out[c / to * dst.group + c % to] = in[c / from * src.group + c % from];
+  if constexpr (from == 1) {
+    using quad = float __attribute__((vector_size(16)));
+    QUERN_UNROLL for (size_t c = 0; c < T; c += 4, in += 4 * src.group) {
+      const quad four = {in[0], in[src.group], in[2 * src.group], in[3 * src.group]};
+      __builtin_memcpy(out + c, &four, sizeof four);
+    }
+  } else {
+    QUERN_UNROLL for (size_t c = 0; c < T; ++c) out[c / to * dst.group + c % to] = in[c / from * src.group + c % from];
+  }
 }
 
 template <class R, int from, int to>
@@ -302,52 +311,84 @@ template <class R, int from, int to, bool lines, size_t P>
   }
 }
 
-// Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
-// before; crowded pixels go by four.
+// Tiles of T channels; `run` pixels of each, then the next ones, P at a time.  The last square of a line may lie over
+// the one before.
+template <class R, int from, int to, bool lines, size_t P>
+void move_runs(const reorder_view<const float>& src, const reorder_view<float>& dst, const reorder_grid& grid,
+               size_t run) {
+  constexpr bool squares = from == 1 || to == 1;
+  constexpr size_t least = P == 4 ? 4 : squares ? 8 : to < from ? 4 : 1;
+  const size_t pixels = grid.count[0];
+  for (size_t first = 0; first < pixels; first += run) {
+    const size_t count = pixels - first < run ? pixels - first : run;
+    const float* row = src.at + first * src.pixel;
+    float* there = dst.at + first * dst.pixel;
+    for (size_t tile = 0; tile < grid.count[1]; ++tile, row += grid.src[1], there += grid.dst[1]) {
+      const float* in = row;
+      float* out = there;
+      size_t x = 0;
+      for (; x + P <= count; x += P, in += P * src.pixel, out += P * dst.pixel) {
+        if (to == 1 && x % 16 == 0) ask_ahead<from>(dst.group, there, x, pixels, grid.dst[1]);
+        // Where tiles take turns, pixels of the next one.
+        if (from > 1 && to == 16 && P == 16 && run < pixels) {
+          const float* ahead = out + grid.dst[1];
+          QUERN_UNROLL for (size_t i = 0; i < P; ++i, ahead += dst.pixel) __builtin_prefetch(ahead, 1, 3);
+        }
+        move_tile<R, from, to, lines, P>(in, src, out, dst);
+      }
+      if constexpr (P > least)
+        for (; x + least <= count; x += least, in += least * src.pixel, out += least * dst.pixel)
+          move_tile<R, from, to, lines, least>(in, src, out, dst);
+      if (squares && count - x >= few_pixels) {
+        const size_t back = least - (count - x);
+        move_tile<R, from, to, lines, least>(in - back * src.pixel, src, out - back * dst.pixel, dst);
+      } else {
+        for (; x < count; ++x, in += src.pixel, out += dst.pixel) {
+          if constexpr (squares)
+            move_pixel<from, to>(in, src, out, dst);
+          else
+            move_tile<R, from, to, lines, 1>(in, src, out, dst);
+        }
+      }
+    }
+  }
+}
+
+// P pixels of every tile, then the next ones: for crowded pixels.
+template <class R, int from, int to, size_t P>
+void move_turns(const reorder_view<const float>& src, const reorder_view<float>& dst, const reorder_grid& grid) {
+  const auto turn = [&](size_t x, auto move) __attribute__((always_inline)) {
+    const float* in = src.at + x * src.pixel;
+    float* out = dst.at + x * dst.pixel;
+    for (size_t tile = 0; tile < grid.count[1]; ++tile, in += grid.src[1], out += grid.dst[1]) move(in, out);
+  };
+  const auto squares = [&](const float* in, float* out) __attribute__((always_inline)) {
+    move_tile<R, from, to, false, P>(in, src, out, dst);
+  };
+  size_t x = 0;
+  for (; x + P <= grid.count[0]; x += P) turn(x, squares);
+  if (grid.count[0] - x >= few_pixels) {
+    turn(grid.count[0] - P, squares);
+  } else {
+    for (; x < grid.count[0]; ++x)
+      turn(
+          x, [&](const float* in, float* out)
+                 __attribute__((always_inline)) { move_pixel<from, to>(in, src, out, dst); });
+  }
+}
+
+// Crowded pixels go by four.
 template <class R, int from, int to, bool lines = false>
 void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run,
                 bool fours) {
-  constexpr bool squares = from == 1 || to == 1;
-  // Sixteen pixels would fill the sets that they share before the second half of a line is read.
-  const bool narrow = squares && crowded(from == 1 ? dst.pixel : src.pixel);
-  const size_t pixels = grid.count[0], least = fours ? 4 : 8;
-  for (size_t first = 0; first < pixels; first += run) {
-    if (squares && pixels - first < least && pixels - first >= few_pixels) first = pixels - least;
-    const size_t count = pixels - first < run ? pixels - first : run;
-    const float* in = src.at + first * src.pixel;
-    float* out = dst.at + first * dst.pixel;
-    for (size_t tile = 0; tile < grid.count[1]; ++tile, in += grid.src[1], out += grid.dst[1]) {
-      size_t x = 0;
-      const auto move = [&]<size_t P>() __attribute__((always_inline)) {
-        if (to == 1 && x % 16 == 0) ask_ahead<from>(dst.group, out, x, pixels, grid.dst[1]);
-        // Where tiles take turns, pixels of the next one.
-        if (from > 1 && to == 16 && P == 16 && run < pixels) {
-          const float* ahead = out + grid.dst[1] + x * dst.pixel;
-          QUERN_UNROLL for (size_t i = 0; i < P; ++i, ahead += dst.pixel) __builtin_prefetch(ahead, 1, 3);
-        }
-        move_tile<R, from, to, lines, P>(in + x * src.pixel, src, out + x * dst.pixel, dst);
-        x += P;
-      };
-      while (count - x >= 16 && !narrow) move.template operator()<16>();
-      while (x < count)
-        if constexpr (squares) {
-          if (count - x < few_pixels) {
-            move_pixel<from, to>(in + x * src.pixel, src, out + x * dst.pixel, dst);
-            ++x;
-            continue;
-          }
-          if (count - x < least) x = count - least;
-          if (fours)
-            move.template operator()<4>();
-          else
-            move.template operator()<8>();
-        } else if (to < from && count - x >= 4) {
-          move.template operator()<4>();
-        } else {
-          move.template operator()<1>();
-        }
-    }
+  if constexpr (from == 1 || to == 1) {
+    if (run == 8 && !fours) return move_turns<R, from, to, 8>(src, dst, grid);
+    if (run == 4 && fours) return move_turns<R, from, to, 4>(src, dst, grid);
+    if (fours) return move_runs<R, from, to, lines, 4>(src, dst, grid, run);
+    // Sixteen pixels would fill the sets that they share before the second half of a line is read.
+    if (crowded(from == 1 ? dst.pixel : src.pixel)) return move_runs<R, from, to, lines, 8>(src, dst, grid, run);
   }
+  move_runs<R, from, to, lines, 16>(src, dst, grid, run);
 }
 
 // Pixels of four channels each to crowded planes, all of them before the next four.
@@ -463,14 +504,14 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time, or as many as
   // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4).  The channels of planes go by 64, so that
   // their lines stay there until all of each is used, and so do those of crowded pixels.
-  const bool fours = !pieces && T == 16 && apart <= (f == 0 ? 16 : 8) && !crowded(planes);
+  const bool fours = !pieces && T == 16 && apart <= 8 && !crowded(planes);
   const bool many = call.from.pixel > 16 || call.to.pixel > 16;  // those of planes follow each other
   size_t run = call.pixels;
   if (t == 0 && fours)
     run = apart;
   else if (t != 0 && (apart <= 32 || ((pieces || lines) && many)))
     run = least(32, f == 0 && !fours && apart <= 16 ? 8 : apart / 2);
-  const size_t most = f == 0 || (t == 0 && run < call.pixels) ? 64 / T : tiles;
+  const size_t most = (f == 0 || t == 0) && run < call.pixels ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
     move({src.at + i * grid.src[1], src.group, src.pixel}, {dst.at + i * grid.dst[1], dst.group, dst.pixel},
          {{call.pixels, least(tiles - i, most)}, {1, grid.src[1]}, {1, grid.dst[1]}}, run, fours);
