@@ -311,13 +311,13 @@ template <class R, int from, int to, bool lines, size_t P>
   }
 }
 
-// Tiles of T channels; `run` pixels of each, then the next ones, P at a time.  The last square of a line may lie over
-// the one before.
-template <class R, int from, int to, bool lines, size_t P>
-void move_runs(const reorder_view<const float>& src, const reorder_view<float>& dst, const reorder_grid& grid,
-               size_t run) {
+// Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
+// before. `dense`: pixels of blocks follow each other, as far apart as compilers know.
+template <class R, int from, int to, bool lines, bool dense>
+void move_runs(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run) {
   constexpr bool squares = from == 1 || to == 1;
-  constexpr size_t least = P == 4 ? 4 : squares ? 8 : to < from ? 4 : 1;
+  constexpr size_t P = 16, least = squares ? 8 : to < from ? 4 : 1;
+  if (dense) (from == 1 ? dst.pixel : src.pixel) = from == 1 ? to : from;
   const size_t pixels = grid.count[0];
   for (size_t first = 0; first < pixels; first += run) {
     const size_t count = pixels - first < run ? pixels - first : run;
@@ -330,15 +330,14 @@ void move_runs(const reorder_view<const float>& src, const reorder_view<float>& 
       for (; x + P <= count; x += P, in += P * src.pixel, out += P * dst.pixel) {
         if (to == 1 && x % 16 == 0) ask_ahead<from>(dst.group, there, x, pixels, grid.dst[1]);
         // Where tiles take turns, pixels of the next one.
-        if (from > 1 && to == 16 && P == 16 && run < pixels) {
+        if (from > 1 && to == 16 && run < pixels) {
           const float* ahead = out + grid.dst[1];
           QUERN_UNROLL for (size_t i = 0; i < P; ++i, ahead += dst.pixel) __builtin_prefetch(ahead, 1, 3);
         }
         move_tile<R, from, to, lines, P>(in, src, out, dst);
       }
-      if constexpr (P > least)
-        for (; x + least <= count; x += least, in += least * src.pixel, out += least * dst.pixel)
-          move_tile<R, from, to, lines, least>(in, src, out, dst);
+      for (; x + least <= count; x += least, in += least * src.pixel, out += least * dst.pixel)
+        move_tile<R, from, to, lines, least>(in, src, out, dst);
       if (squares && count - x >= few_pixels) {
         const size_t back = least - (count - x);
         move_tile<R, from, to, lines, least>(in - back * src.pixel, src, out - back * dst.pixel, dst);
@@ -354,7 +353,7 @@ void move_runs(const reorder_view<const float>& src, const reorder_view<float>& 
   }
 }
 
-// P pixels of every tile, then the next ones: for crowded pixels.
+// P pixels of every tile, then the next ones.
 template <class R, int from, int to, size_t P>
 void move_turns(const reorder_view<const float>& src, const reorder_view<float>& dst, const reorder_grid& grid) {
   const auto turn = [&](size_t x, auto move) __attribute__((always_inline)) {
@@ -377,18 +376,16 @@ void move_turns(const reorder_view<const float>& src, const reorder_view<float>&
   }
 }
 
-// Crowded pixels go by four.
 template <class R, int from, int to, bool lines = false>
-void move_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run,
-                bool fours) {
+void move_tiles(const reorder_view<const float>& src, const reorder_view<float>& dst, const reorder_grid& grid,
+                size_t run) {
   if constexpr (from == 1 || to == 1) {
-    if (run == 8 && !fours) return move_turns<R, from, to, 8>(src, dst, grid);
-    if (run == 4 && fours) return move_turns<R, from, to, 4>(src, dst, grid);
-    if (fours) return move_runs<R, from, to, lines, 4>(src, dst, grid, run);
-    // Sixteen pixels would fill the sets that they share before the second half of a line is read.
-    if (crowded(from == 1 ? dst.pixel : src.pixel)) return move_runs<R, from, to, lines, 8>(src, dst, grid, run);
+    if (run == 4) return move_turns<R, from, to, 4>(src, dst, grid);
+    if (run == 8) return move_turns<R, from, to, 8>(src, dst, grid);
+    if (from == 1 ? dst.pixel == to : src.pixel == from)
+      return move_runs<R, from, to, lines, true>(src, dst, grid, run);
   }
-  move_runs<R, from, to, lines, 16>(src, dst, grid, run);
+  move_runs<R, from, to, lines, false>(src, dst, grid, run);
 }
 
 // Pixels of four channels each to crowded planes, all of them before the next four.
@@ -457,7 +454,7 @@ inline size_t offset_of(const reorder_side& s, size_t c) { return c / s.block * 
 template <class R>
 size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   using paths = reorder_paths<R>;
-  using moves = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, size_t, bool);
+  using moves = void (*)(const reorder_view<const float>&, const reorder_view<float>&, const reorder_grid&, size_t);
   constexpr moves by_moves[4][4] = {
       {nullptr, nullptr, move_tiles<R, 1, 8>, move_tiles<R, 1, 16>},
       {nullptr, nullptr, move_tiles<R, 4, 8>, move_tiles<R, 4, 16>},
@@ -502,19 +499,21 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   if (T == 16 && R::width == 16 && crowded(planes) && !(call.halves && t == 3 && call.to.pixel > 16 && apart > 16))
     return 0;
   // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time, or as many as
-  // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4).  The channels of planes go by 64, so that
-  // their lines stay there until all of each is used, and so do those of crowded pixels.
-  const bool fours = !pieces && T == 16 && apart <= 8 && !crowded(planes);
+  // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4): eight crowded ones, four where planes
+  // become such.  The channels of planes go by 64, so that their lines stay there until all of each is used, and so do
+  // those of crowded pixels.
   const bool many = call.from.pixel > 16 || call.to.pixel > 16;  // those of planes follow each other
   size_t run = call.pixels;
-  if (t == 0 && fours)
-    run = apart;
+  if (f == 0 && T == 16 && apart <= 8 && !crowded(planes))
+    run = 4;
+  else if (f == 0 ? apart <= 16 : t == 0 && apart <= 16 && !crowded(planes))
+    run = 8;
   else if (t != 0 && (apart <= 32 || ((pieces || lines) && many)))
-    run = least(32, f == 0 && !fours && apart <= 16 ? 8 : apart / 2);
+    run = least(32, apart / 2);
   const size_t most = (f == 0 || t == 0) && run < call.pixels ? 64 / T : tiles;
   for (size_t i = 0; i < tiles; i += most)
     move({src.at + i * grid.src[1], src.group, src.pixel}, {dst.at + i * grid.dst[1], dst.group, dst.pixel},
-         {{call.pixels, least(tiles - i, most)}, {1, grid.src[1]}, {1, grid.dst[1]}}, run, fours);
+         {{call.pixels, least(tiles - i, most)}, {1, grid.src[1]}, {1, grid.dst[1]}}, run);
   return tiles * T;
 }
 
