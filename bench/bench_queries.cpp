@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What comes before the first run of each layer of core.txt, in NCHW and NHWC: the best plan, by prediction and from a
-// table of tuning that has all of them; all its candidates; and the plan's weights, packed.
+// table of tuning that has all of them; all its candidates; and the plan's weights, packed.  And what comes around the
+// kernels of every run: calls of problems so small that there is little else.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -65,6 +66,29 @@ void pack(benchmark::State& state, const quern_problem& problem, const quern_wis
   state.SetLabel(plan.algorithm);
 }
 
+void call(benchmark::State& state, const quern_plan& plan) {
+  const tools::operands data(plan.problem, tools::values::real, 1);
+  const tools::buffer packed(plan.packed_bytes), workspace(plan.workspace_bytes);
+  quern_error error = {};
+  if (plan.packed_bytes && quern_pack(&plan, data.weights.get(), packed.get(), plan.packed_bytes, nullptr, &error))
+    return state.SkipWithError(error.text);
+  const quern_args args = data.args(plan.packed_bytes ? packed.get() : data.weights.get());
+  quern_exec exec = {};
+  exec.size = sizeof exec, exec.workspace = workspace.get(), exec.workspace_bytes = plan.workspace_bytes;
+  for (auto _ : state) {
+    if (quern_run(&plan, &args, &exec, &error)) return state.SkipWithError(error.text);
+    benchmark::ClobberMemory();
+  }
+}
+
+// A vector of channels or two, 16 pixels; the epilogue of the layers.
+constexpr const char* smallest[] = {"conv nhwc ic16ih4oc16kh1 bias act=relu",
+                                    "conv nchw ic16ih4oc16kh1 bias act=relu",
+                                    "conv nhwc g16ic16ih4oc16kh3ph1 bias act=relu",
+                                    "conv nhwc g4ic16ih4oc16kh3ph1 bias act=relu",
+                                    "gemm 16x16:16x16 bias act=relu",
+                                    "reorder nchw:nhwc 1x16x4x4"};
+
 struct question {
   const char* name;
   void (*ask)(benchmark::State&, const quern_problem&, const quern_wish& with_table);
@@ -102,6 +126,23 @@ int main(int argc, char** argv) {
       })->Unit(benchmark::kMicrosecond);
     }
   }
+  std::vector<quern_plan> plans;
+  try {
+    for (const char* line : smallest) {
+      quern_problem problem = {};
+      problem.size = sizeof problem;
+      quern_error error = {};
+      tools::need(quern_problem_parse(line, &problem, &error), error, line);
+      tools::need(quern_plan_make(&plans.emplace_back(), nullptr, &problem, nullptr, &error), error, line);
+    }
+  } catch (const tools::stop& s) {
+    std::fprintf(stderr, "%s\n", s.text.c_str());
+    return 1;
+  }
+  for (const quern_plan& p : plans)
+    benchmark::RegisterBenchmark((std::string("call/") + p.algorithm + "/" + tools::layout_text(p.problem)).c_str(),
+                                 [&p](benchmark::State& state) { call(state, p); })
+        ->Unit(benchmark::kMicrosecond);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();
