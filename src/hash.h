@@ -44,8 +44,8 @@ inline uint64_t hash(const void* data, uint64_t bytes, uint64_t seed) {
 }
 
 // Of whole words, of this process alone, in half of the time: a polynomial of each chain's pairs of words.  They are
-// turned first, each otherwise: products carry nothing down from the highest bit, and neighbours are as often changed
-// by the same.
+// turned first, each by its own angle: a product carries nothing down from its highest bit, and whoever edits
+// neighbours may change both alike.
 inline uint64_t hash_words(const void* data, uint64_t words, uint64_t seed) {
   hash_chains c(seed);
   const char* p = static_cast<const char*>(data);

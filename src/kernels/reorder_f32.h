@@ -95,8 +95,8 @@ inline bool crowded(size_t apart) { return lines_apart(apart) <= 16; }
 
 // Asks for the lines that so many planes are written to 32 pixels after pixel x, of this row or, where it ends before,
 // of the next one: each plane would be waited for (a fifth of the time, half of it at 14x14: Granite Rapids).  Lines of
-// crowded planes would push each other out.  Not inline: around so many addresses compilers
-// keep those of a tile on the stack, whether they are asked for or not.
+// crowded planes would push each other out.  Not inline: beside so many addresses compilers keep those of a tile on the
+// stack, whether any are asked for or not.
 template <int planes>
 [[gnu::noinline]] void ask_ahead(size_t plane, const float* row, size_t x, size_t pixels, size_t next) {
   if (planes > 4 && crowded(plane)) return;
@@ -314,7 +314,8 @@ template <class R, int from, int to, bool lines, size_t P>
 // Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
 // before. `dense`: pixels of blocks follow each other, as far apart as compilers know.
 template <class R, int from, int to, bool lines, bool dense>
-void move_runs(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, size_t run) {
+[[gnu::noinline]] void move_runs(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid,
+                                 size_t run) {
   constexpr bool squares = from == 1 || to == 1;
   constexpr size_t P = 16, least = squares ? 8 : to < from ? 4 : 1;
   if (dense) (from == 1 ? dst.pixel : src.pixel) = from == 1 ? to : from;
