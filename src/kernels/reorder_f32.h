@@ -312,7 +312,8 @@ template <class R, int from, int to, bool lines, size_t P>
 }
 
 // Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
-// before. `dense`: pixels of blocks follow each other, as far apart as compilers know.
+// before. `dense`: pixels of blocks follow each other, as far apart as compilers know.  Not inline: its views are its
+// own then, and not read again after every store.
 template <class R, int from, int to, bool lines, bool dense>
 [[gnu::noinline]] void move_runs(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid,
                                  size_t run) {
@@ -329,7 +330,7 @@ template <class R, int from, int to, bool lines, bool dense>
       float* out = there;
       size_t x = 0;
       for (; x + P <= count; x += P, in += P * src.pixel, out += P * dst.pixel) {
-        if (to == 1 && x % 16 == 0) ask_ahead<from>(dst.group, there, x, pixels, grid.dst[1]);
+        if (to == 1) ask_ahead<from>(dst.group, there, x, pixels, grid.dst[1]);
         // Where tiles take turns, pixels of the next one.
         if (from > 1 && to == 16 && run < pixels) {
           const float* ahead = out + grid.dst[1];
@@ -357,24 +358,24 @@ template <class R, int from, int to, bool lines, bool dense>
 // P pixels of every tile, then the next ones.
 template <class R, int from, int to, size_t P>
 void move_turns(const reorder_view<const float>& src, const reorder_view<float>& dst, const reorder_grid& grid) {
-  const auto turn = [&](size_t x, auto move) __attribute__((always_inline)) {
+  const auto all_tiles = [&](size_t x, auto move) __attribute__((always_inline)) {
     const float* in = src.at + x * src.pixel;
     float* out = dst.at + x * dst.pixel;
     for (size_t tile = 0; tile < grid.count[1]; ++tile, in += grid.src[1], out += grid.dst[1]) move(in, out);
   };
-  const auto squares = [&](const float* in, float* out) __attribute__((always_inline)) {
+  const auto square = [&](const float* in, float* out) __attribute__((always_inline)) {
     move_tile<R, from, to, false, P>(in, src, out, dst);
   };
+  const auto pixel = [&](const float* in, float* out) __attribute__((always_inline)) {
+    move_pixel<from, to>(in, src, out, dst);
+  };
+  const size_t pixels = grid.count[0];
   size_t x = 0;
-  for (; x + P <= grid.count[0]; x += P) turn(x, squares);
-  if (grid.count[0] - x >= few_pixels) {
-    turn(grid.count[0] - P, squares);
-  } else {
-    for (; x < grid.count[0]; ++x)
-      turn(
-          x, [&](const float* in, float* out)
-                 __attribute__((always_inline)) { move_pixel<from, to>(in, src, out, dst); });
-  }
+  for (; x + P <= pixels; x += P) all_tiles(x, square);
+  if (pixels - x >= few_pixels)
+    all_tiles(pixels - P, square);
+  else
+    for (; x < pixels; ++x) all_tiles(x, pixel);
 }
 
 template <class R, int from, int to, bool lines = false>
