@@ -299,7 +299,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     const int64_t channel = w.group * g.k + w.k, lane = channel % vector;
     float* const row = to + w.before * whole + (channel / vector * w.ph.taps() + w.tap) * vector;
     put_lane(row, lane, channel == channels - 1 ? vector : lane + 1, w[0]);

@@ -127,7 +127,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t block = g.src_block, channels = g.groups * g.k, lanes = lanes_of(block, j.row);
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     const int64_t channel = w.group * g.k + w.k, lane = channel % block, blocks = up(channels, block);
     float* const row = to + (w.before * blocks + channel / block * w.ph.taps() + w.tap) * lanes;
     for (int64_t i = 0; i < lanes; i += block)

@@ -105,7 +105,7 @@ double error_bound(const full_problem& p) {
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
   const weight_lines lines = {g};
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     float* const to = reinterpret_cast<float*>(payload) + lines.phase(w.group, w.before) +
                       (w.k * w.ph.taps() + w.tap) * lines.channels;
     for (int64_t c = w.begin; c < w.end; ++c) to[c] = w[c];

@@ -106,7 +106,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t mr = j.row.mr;
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     const int64_t high = w.ph.h.taps, wide = w.ph.w.taps, plane_taps = high * wide;
     const int64_t s = w.tap % wide, r = w.tap / wide % high, t = w.tap / plane_taps;
     const int64_t plane = (w.group * up(g.k, mr) + w.k / mr) * w.ph.d.taps + t;

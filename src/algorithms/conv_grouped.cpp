@@ -179,7 +179,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const vectors v(g, j.row);
   const int64_t taps = std::max<int64_t>(1, j.row.taps);
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     const int64_t i = v.of(w.group, w.k), lane = v.lane(g, w.group, w.k);
     const int64_t end = lane + 1 == v.channels(g, i) ? v.width : lane + 1;
     float* const rows = to + (w.before * v.count + i * w.ph.taps() + w.tap / taps * taps) * v.floats(g);

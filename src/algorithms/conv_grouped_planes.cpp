@@ -20,15 +20,10 @@ namespace {
 
 enum word { bands, block_groups, blocks, fetches };
 
-constexpr int64_t most_channels = 64;              // of a group, in: kernels for GEMM do more as well
 constexpr int64_t most_pixels = int64_t{1} << 20;  // of a line: masks of them lie in the workspace
 
 refusal refuse(const full_problem& p, const kernel& row) {
-  if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
-  if (const int64_t c = p.src.size[1] / p.groups; c > most_channels)
-    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, most_channels};
-  // One channel in and out is depthwise, which has kernels of its own.
-  if (p.src.size[1] == p.groups && p.dst.size[1] == p.groups) return {QUERN_REASON_SHAPE, "src.size[1] / groups", 1, 2};
+  if (const refusal why = refuse_groups(p)) return why;
   if (const refusal why = refuse_blocks(p)) return why;
   const geometry& g = geometry_of(p);
   if (g.out[2] > 1 && g.stride[2] != row.step) return g.refuse(window_stride, 2, g.stride[2], row.step);
@@ -111,7 +106,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const int64_t mr = j.row.mr;
   float* to = reinterpret_cast<float*>(payload);
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     const int64_t lane = w.k % mr, end = w.k == g.k - 1 ? mr : lane + 1;
     const int64_t row = ((w.group * up(g.k, mr) + w.k / mr) * w.ph.taps() + w.tap) * g.c;
     for (int64_t c = w.begin; c < w.end; ++c) put_lane(to + (row + c) * mr, lane, end, w[c]);

@@ -16,15 +16,10 @@ using namespace grouped_winograd;
 
 enum word { bands, block_groups, blocks };
 
-constexpr int64_t most_channels = 64;     // of a group, in: kernels for GEMM do more as well
 constexpr int64_t most_pixels = 1 << 14;  // of a line: V lies in the workspace
 
 refusal refuse(const full_problem& p, const kernel&) {
-  if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
-  if (const int64_t c = p.src.size[1] / p.groups; c > most_channels)
-    return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, most_channels};
-  // One channel in and out is depthwise, which has kernels of its own.
-  if (p.src.size[1] == p.groups && p.dst.size[1] == p.groups) return {QUERN_REASON_SHAPE, "src.size[1] / groups", 1, 2};
+  if (const refusal why = refuse_groups(p)) return why;
   if (const refusal why = refuse_window(p)) return why;
   if (const refusal why = refuse_blocks(p)) return why;
   const geometry& g = geometry_of(p);

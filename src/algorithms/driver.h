@@ -124,6 +124,17 @@ inline refusal refuse_pixels_apart(const full_problem& p) {
   return {};
 }
 
+// For drivers of groups of few channels: of many, kernels for GEMM do more.  One channel in and out is depthwise, which
+// has kernels of its own.
+inline refusal refuse_groups(const full_problem& p) {
+  constexpr int64_t most = 64;
+  if (p.groups < 2) return {QUERN_REASON_SHAPE, "groups", p.groups, 2};
+  const int64_t c = p.src.size[1] / p.groups;
+  if (c > most) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, most};
+  if (c == 1 && p.dst.size[1] == p.groups) return {QUERN_REASON_SHAPE, "src.size[1] / groups", 1, 2};
+  return {};
+}
+
 // For drivers that read and write the channels of a pixel where they lie side by side, all or in blocks.
 inline refusal refuse_channels_apart(const full_problem& p) {
   const geometry& g = geometry_of(p);

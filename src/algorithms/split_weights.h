@@ -94,7 +94,7 @@ inline void clear_beside(const packed_steps& steps, const panel_step& to, range 
 
 // Output channels [first, first + count).
 inline void pack_steps(const packed_steps& steps, int64_t first, int64_t count, const float* weights, char* payload) {
-  pack_weights(steps.g, tile, first, count, weights, [&](const weight_run<float>& w) {
+  const auto place = [&](const weight_run<float>& w) {
     const int64_t plane = w.ph.h.taps * w.ph.w.taps,
                   first_step = w.tap / plane * steps.blocks() * plane + w.tap % plane;
     char* const phase = payload + steps.phase(w.group, w.before);
@@ -107,7 +107,8 @@ inline void pack_steps(const packed_steps& steps, int64_t first, int64_t count, 
       }
       clear_beside(steps, to, {w.k, w.k + w.count}, c);
     }
-  });
+  };
+  pack_weights(steps.g, first, count, weights, place, tile);
 }
 
 }  // namespace quern::split_driver

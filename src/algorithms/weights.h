@@ -93,7 +93,7 @@ void walk_weights(const geometry& g, int64_t panel, int64_t first, int64_t count
                   void (*visit)(void* visitor, const weight_place&), void* visitor);
 
 template <class T, class Place>  // place(weight_run)
-void pack_weights(const geometry& g, int64_t panel, int64_t first, int64_t count, const T* weights, Place place) {
+void pack_weights(const geometry& g, int64_t first, int64_t count, const T* weights, Place place, int64_t panel = 1) {
   struct packing {
     Place& place;
     const T* weights;
@@ -115,7 +115,7 @@ void put_lane(T* row, int64_t lane, int64_t end, T weight) {
 template <class T>
 void pack_panels(const weight_panels& p, int64_t first, int64_t count, const T* weights, T* packed) {
   const geometry& g = p.g;
-  pack_weights(g, p.nr, first, count, weights, [&](const weight_run<T>& w) {
+  const auto place = [&](const weight_run<T>& w) {
     const int64_t panel = w.k / p.nr, width = p.width(panel), lane = w.k % p.nr;
     const int64_t none = w.k + w.count == g.k ? width - lane - w.count : 0;
     T* row = packed + p.phase(w.group, w.before) + p.panel(panel, w.ph.taps()) + (w.tap * g.c + w.begin) * width + lane;
@@ -123,14 +123,15 @@ void pack_panels(const weight_panels& p, int64_t first, int64_t count, const T* 
       for (int64_t i = 0; i < w.count; ++i) row[i] = w(i, c);
       std::fill_n(row + w.count, none, T{});
     }
-  });
+  };
+  pack_weights(g, first, count, weights, place, p.nr);
 }
 
 inline void pack_rows(const weight_rows& r, int64_t first, int64_t count, const float* weights, float* packed) {
   const geometry& g = r.g;
   const int64_t group_size = r.group();
   int64_t last_phase = -1, phase_begin = 0;
-  pack_weights(g, 1, first, count, weights, [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, weights, [&](const weight_run<float>& w) {
     if (w.f != last_phase) phase_begin = r.before(w.f), last_phase = w.f;
     const int64_t all = w.ph.taps() * g.c, stride = r.stride(w.ph.taps());
     float* const to = packed + w.group * group_size + phase_begin + w.k * stride;

@@ -118,7 +118,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   };
   const circle turns;
   double line[block::distances] = {};
-  pack_weights(g, 1, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, static_cast<const float*>(weights), [&](const weight_run<float>& w) {
     const int64_t channel = w.group;
     if (w.tap == 0) clear(channel);
     if (w.tap == 0 && channel == g.groups - 1)

@@ -222,7 +222,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const box_panels panels = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+    pack_weights(g, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
       uint32_t* const panel = reinterpret_cast<uint32_t*>(payload + w.k / j.row.nr * panels.panel_bytes());
       const int64_t line = w.tap / w.ph.w.taps * panels.line_units;
       for (int64_t kind = 0; kind < panels.kinds; ++kind) {

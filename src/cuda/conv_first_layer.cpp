@@ -170,7 +170,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const first_panels panels = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+    pack_weights(g, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
       uint32_t* const panel = reinterpret_cast<uint32_t*>(payload) + w.k / j.row.nr * panels.panel_words();
       // Zeros beside the weights, and for channels that do not exist.
       const int64_t end = w.k == g.k - 1 ? up(g.k, j.row.nr) * j.row.nr : w.k + 1;

@@ -78,7 +78,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const geometry& g = geometry_of(j.problem);
   const group_jobs jobs = {g, j.row};
   const int64_t mr = j.row.mr;
-  pack_weights(g, 1, first, count, static_cast<const uint16_t*>(weights), [&](const weight_run<uint16_t>& w) {
+  pack_weights(g, first, count, static_cast<const uint16_t*>(weights), [&](const weight_run<uint16_t>& w) {
     const int64_t in = w.group % jobs.groups * g.c, out = w.group % jobs.groups * g.k + w.k;
     const int64_t set = w.group / jobs.groups;
     const auto of_job = [&](int64_t i) {

@@ -113,7 +113,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const box_jobs jobs = {g, j.row};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+    pack_weights(g, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
       const int64_t begin = w.group * g.c % jobs.depth, out = begin + w.k;
       char* const to = payload + w.group * g.c / jobs.depth * jobs.of_job;
       // All inputs of an output, other groups' too.

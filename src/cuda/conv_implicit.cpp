@@ -147,7 +147,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
     using T = decltype(element);
     if (t.pair == 1)
       return pack_panels(t.plain, first, count, static_cast<const T*>(weights), reinterpret_cast<T*>(payload));
-    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+    pack_weights(g, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
       const int64_t index = w.k / j.row.nr, column = w.k % j.row.nr, taps = w.ph.taps(), last = taps * g.c - 1;
       const int64_t width = t.plain.width(index), end = w.k == g.k - 1 ? width : column;
       T* const panel = reinterpret_cast<T*>(payload) + t.phase(w.group, w.before, w.f) + t.panel(index, taps);

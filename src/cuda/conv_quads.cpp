@@ -93,7 +93,7 @@ void pack(const job& j, int64_t first, int64_t count, const void* weights, char*
   const int64_t all = outputs_of(g);
   if (first + count == all)
     for (int64_t i = all; i % (4 * few_lanes) != 0; ++i) clear(i);
-  pack_weights(g, 1, first, count, static_cast<const char*>(weights), [&](const weight_run<char>& w) {
+  pack_weights(g, first, count, static_cast<const char*>(weights), [&](const weight_run<char>& w) {
     for (int64_t c = w.begin; c < w.end; ++c) payload[panels.place(w.group * g.k + w.k, w.tap, c)] = w[c];
   });
 }

@@ -41,7 +41,7 @@ struct put_f16x3 {
 template <class T, class Put>
 void pack_as(const tma_panels& t, const view& v, const geometry& g, int64_t first, int64_t count, const T* weights,
              T* packed, Put put) {
-  pack_weights(g, 1, first, count, weights, [&](const weight_run<T>& w) {
+  pack_weights(g, first, count, weights, [&](const weight_run<T>& w) {
     // The channels of the walk from `begin` to `end` are this tap's, zeros behind the last.
     int64_t taps = w.ph.taps(), at = w.tap, begin = 0, end = t.chunks * t.chunk;
     if (v.folded) {
@@ -69,7 +69,7 @@ void pack_exponents(const tma_panels& t, const geometry& g, int64_t first, int64
     const int64_t end = channel % g.k == g.k - 1 ? t.exponent(channel / g.k + 1, 0) : at + 1;
     std::fill(exponents + at, exponents + end, f16x3_exponent(0));
   }
-  pack_weights(g, 1, first, count, weights, [&](const weight_run<float>& w) {
+  pack_weights(g, first, count, weights, [&](const weight_run<float>& w) {
     int32_t& e = exponents[t.exponent(w.group, w.k)];
     for (int64_t c = w.begin; c < w.end; ++c)
       if (isfinite(w[c])) e = std::min(e, f16x3_exponent(w[c]));

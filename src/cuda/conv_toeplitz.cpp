@@ -71,7 +71,7 @@ double error_bound(const full_problem& p) {
 // Of a channel, a row of elements for each distance of lines, whose elements are of distances along the line.
 void pack(const job& j, int64_t first, int64_t count, const void* weights, char* payload) {
   const geometry& g = geometry_of(j.problem);
-  pack_weights(g, 1, first, count, static_cast<const uint16_t*>(weights), [&](const weight_run<uint16_t>& w) {
+  pack_weights(g, first, count, static_cast<const uint16_t*>(weights), [&](const weight_run<uint16_t>& w) {
     char* const own = payload + w.group * block::weight_bytes;
     if (w.tap == 0) memset(own, 0, block::weight_bytes);
     const int64_t row = w.tap / w.ph.w.taps + w.ph.h.in_begin + block::lines - 1;

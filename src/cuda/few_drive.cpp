@@ -62,7 +62,7 @@ void pack_few(const job& j, int64_t first, int64_t count, const void* weights, c
   const few_panels panels = {g};
   const auto as = [&](auto element) {
     using T = decltype(element);
-    pack_weights(g, 1, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
+    pack_weights(g, first, count, static_cast<const T*>(weights), [&](const weight_run<T>& w) {
       T* const to = reinterpret_cast<T*>(payload) + panels.phase(w.before);
       const int64_t output = w.group * g.k + w.k, all = outputs_of(g), taps = w.ph.taps();
       const int64_t end = output == all - 1 ? panels.panels * few_lanes : all;
