@@ -52,10 +52,13 @@ struct vectors {
     return whole ? group_index % whole * g.k + k : k % width;
   }
   int64_t floats(const geometry& g) const { return g.c * width; }  // of weights a tap
-  // Which input of whole groups channel c of a lane's group is.
+  // Which input of whole groups channel c of a lane's group is; lanes that are left have the last group's.
   void fill_lanes(const geometry& g, int32_t* to) const {
-    for (int64_t c = 0; c < g.c; ++c)
-      for (int64_t o = 0; o < width; ++o) *to++ = int32_t(std::min(o / g.k, whole - 1) * g.c + c);
+    for (int64_t c = 0; c < g.c; ++c, to += width) {
+      int32_t* lane = to;
+      for (int64_t i = 0; i < whole; ++i, lane += g.k) std::fill_n(lane, g.k, int32_t(i * g.c + c));
+      std::fill(lane, to + width, int32_t((whole - 1) * g.c + c));
+    }
   }
 };
 
