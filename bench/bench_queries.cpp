@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "jobs.h"
+#include "measure.h"
 #include "operands.h"
 #include "peak.h"
 #include "stop.h"
@@ -73,8 +74,7 @@ void call(benchmark::State& state, const quern_plan& plan) {
   if (plan.packed_bytes && quern_pack(&plan, data.weights.get(), packed.get(), plan.packed_bytes, nullptr, &error))
     return state.SkipWithError(error.text);
   const quern_args args = data.args(plan.packed_bytes ? packed.get() : data.weights.get());
-  quern_exec exec = {};
-  exec.size = sizeof exec, exec.workspace = workspace.get(), exec.workspace_bytes = plan.workspace_bytes;
+  const quern_exec exec = tools::pool(1).exec(workspace);
   for (auto _ : state) {
     if (quern_run(&plan, &args, &exec, &error)) return state.SkipWithError(error.text);
     benchmark::ClobberMemory();
@@ -99,6 +99,7 @@ constexpr question questions[] = {{"best", best}, {"tuned", tuned}, {"all", all}
 
 int main(int argc, char** argv) {
   std::vector<tools::job> jobs;
+  std::vector<quern_plan> plans;
   std::optional<tools::tuning_file> table;
   quern_wish wish = {};
   wish.size = sizeof wish;
@@ -113,6 +114,12 @@ int main(int argc, char** argv) {
       tools::need(quern_host_tune(nullptr, table->get(), &j.problem, &wish, &budget, nullptr, &error), error,
                   j.from.name);
     quern_host_tuning_attach(table->get(), &wish);
+    for (const char* line : smallest) {
+      quern_problem problem = {};
+      problem.size = sizeof problem;
+      tools::need(quern_problem_parse(line, &problem, &error), error, line);
+      tools::need(quern_plan_make(&plans.emplace_back(), nullptr, &problem, nullptr, &error), error, line);
+    }
   } catch (const tools::stop& s) {
     std::fprintf(stderr, "%s\n", s.text.c_str());
     return 1;
@@ -125,19 +132,6 @@ int main(int argc, char** argv) {
         q.ask(state, j.problem, wish);
       })->Unit(benchmark::kMicrosecond);
     }
-  }
-  std::vector<quern_plan> plans;
-  try {
-    for (const char* line : smallest) {
-      quern_problem problem = {};
-      problem.size = sizeof problem;
-      quern_error error = {};
-      tools::need(quern_problem_parse(line, &problem, &error), error, line);
-      tools::need(quern_plan_make(&plans.emplace_back(), nullptr, &problem, nullptr, &error), error, line);
-    }
-  } catch (const tools::stop& s) {
-    std::fprintf(stderr, "%s\n", s.text.c_str());
-    return 1;
   }
   for (const quern_plan& p : plans)
     benchmark::RegisterBenchmark((std::string("call/") + p.algorithm + "/" + tools::layout_text(p.problem)).c_str(),

@@ -162,16 +162,16 @@ quern_status check_args(const quern_plan& plan, const kernel& row, const quern_a
     uint64_t bytes, align;  // no bytes: not asked for
     span where() const { return span_of(pointer, bytes); }
   };
-  const operand operands[] = {{"args.src", a.src, bytes_of(p.src), src_align},
-                              {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element},
-                              {"args.residual", a.residual, p.epilogue.residual ? bytes_of(p.residual) : 0, output},
-                              {"args.scale", a.scale, p.epilogue.scale ? vector : 0, number},
-                              {"args.bias", a.bias, p.epilogue.bias ? vector : 0, number},
-                              {"args.slope", a.slope, p.epilogue.activation == QUERN_PRELU ? vector : 0, number},
-                              {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN},
-                              {"args.dst", a.dst, bytes_of(p.dst), output}};
-  const operand &residual = operands[2], &workspace = operands[6], &dst = operands[7];
-  for (const operand& o : operands) {
+  const operand src = {"args.src", a.src, bytes_of(p.src), src_align},
+                packed = {"args.weights", a.weights, weights, plan.packed_bytes ? QUERN_ALIGN : element},
+                residual = {"args.residual", a.residual, p.epilogue.residual ? bytes_of(p.residual) : 0, output},
+                scale = {"args.scale", a.scale, p.epilogue.scale ? vector : 0, number},
+                bias = {"args.bias", a.bias, p.epilogue.bias ? vector : 0, number},
+                slope = {"args.slope", a.slope, p.epilogue.activation == QUERN_PRELU ? vector : 0, number},
+                workspace = {"exec.workspace", e.workspace, plan.workspace_bytes, QUERN_ALIGN},
+                dst = {"args.dst", a.dst, bytes_of(p.dst), output};
+  for (const operand* asked : {&src, &packed, &residual, &scale, &bias, &slope, &workspace, &dst}) {
+    const operand& o = *asked;
     if (o.bytes == 0) continue;
     if (!o.pointer)
       return fail(error, QUERN_BUFFER, o.name, 0, static_cast<int64_t>(o.bytes), "%s is NULL, must have %llu bytes",

@@ -25,7 +25,7 @@ namespace {
 // The product of what an axis has, `before(i, f)` in the first f phases of axis i.
 template <class Before>
 int64_t sum_before(const geometry& g, int64_t index, Before before) {
-  const int64_t w = g.phases(2), h = g.phases(1), at[3] = {index / (w * h), index / w % h, index % w};
+  const int64_t w = digit(index, g.phases(2)), h = digit(index, g.phases(1)), at[3] = {index, h, w};
   int64_t sum = 0, same = 1;  // `same`: of phases that are this one on the axes so far
   for (int i = 0; i < 3; ++i) {
     const int64_t first = before(i, at[i]);

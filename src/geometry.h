@@ -248,8 +248,8 @@ struct phase {
 };
 
 inline phase phase_of(const geometry& g, int64_t index) {
-  const int64_t w = g.phases(2), h = g.phases(1);
-  return {g.axis_of(0, index / (w * h)), g.axis_of(1, index / w % h), g.axis_of(2, index % w)};
+  const int64_t w = digit(index, g.phases(2)), h = digit(index, g.phases(1));
+  return {g.axis_of(0, index), g.axis_of(1, h), g.axis_of(2, w)};
 }
 
 // Of the phases before this one together.

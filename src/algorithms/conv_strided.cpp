@@ -67,8 +67,8 @@ int64_t list_taps(const line& l, range tw, range part, size_t ldb, gemm_tap* to)
   const geometry& g = l.g;
   const phase& ph = l.ph;
   for (int64_t i = part.begin; i < part.end; ++i) {
-    const int64_t c = i % g.c, tap = i / g.c, u = tap % tw.count(), rest = tap / tw.count();
-    const int64_t v = rest % l.th.count(), t = rest / l.th.count();
+    int64_t t = i;
+    const int64_t c = digit(t, g.c), u = digit(t, tw.count()), v = digit(t, l.th.count());
     const int64_t at = ((l.td.begin + t) * ph.h.taps + l.th.begin + v) * ph.w.taps + tw.begin + u;
     to[i - part.begin] = {t * ph.d.tap_step * g.src[2] + v * ph.h.tap_step * g.src[3] + u * ph.w.tap_step * g.src[4] +
                               g.src_channel(l.group * g.c + c),

@@ -508,7 +508,7 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   size_t run = call.pixels;
   if (f == 0 && T == 16 && apart <= 8 && !crowded(planes))
     run = 4;
-  else if (f == 0 ? apart <= 16 : t == 0 && apart <= 16 && !crowded(planes))
+  else if (apart <= 16 && (f == 0 || (t == 0 && !crowded(planes))))
     run = 8;
   else if (t != 0 && (apart <= 32 || ((pieces || lines) && many)))
     run = least(32, apart / 2);
