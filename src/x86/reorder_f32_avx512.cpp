@@ -56,6 +56,15 @@ struct registers {
   [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
     transpose8_avx2(src, src_row, dst, dst_row);
   }
+  // Eight floats from two places.
+  [[gnu::always_inline]] static __m256 load_halves8(const float* low, const float* high) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+  }
+  // The lanes of a bit mask from b, the others from a: no shuffle, as compilers would have it.
+  template <int lanes>
+  [[gnu::always_inline]] static __m256 blend8(__m256 a, __m256 b) {
+    return _mm256_blend_ps(a, b, lanes);
+  }
   // So many floats of each of as many places as fill a register.
   template <int floats>
   [[gnu::always_inline]] static vector pieces(const float* p, size_t apart) {
