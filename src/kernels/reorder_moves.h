@@ -100,7 +100,7 @@ template <class R, int from, int to, bool lines, bool dense>
       float* out = there;
       size_t x = 0;
       for (; x + P <= count; x += P, in += P * src.pixel, out += P * dst.pixel) {
-        if (to == 1) ask_ahead<from>(dst.group, there, x, pixels, grid.dst[1]);
+        if (to == 1) ask_ahead<from>(dst.group, there, x, count, grid.dst[1]);
         // Where tiles take turns, pixels of the next one.
         if (from > 1 && to == 16 && run < pixels) {
           const float* ahead = out + grid.dst[1];
@@ -181,8 +181,11 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
       {move_tiles<R, 8, 1>, move_tiles<R, 8, 4>, move_tiles<R, 8, 8>, move_tiles<R, 8, 16>},
       {move_tiles<R, 16, 1>, move_tiles<R, 16, 4>, move_tiles<R, 16, 8>, move_tiles<R, 16, 16>}};
   const size_t left = call.channels - c;
+  // 24 channels are three tiles of one pass, not one of sixteen and one of eight.
+  const bool shared = share_lines(call);
+  const bool eights = left < 16 || (shared && left % 16 >= 8 && call.from.block != 16 && call.to.block != 16);
   const auto place = [&](const reorder_side& s) {
-    return s.block == 1 ? 0 : s.block < 8 || left < 8 ? 1 : s.block < 16 || left < 16 ? 2 : 3;
+    return s.block == 1 ? 0 : s.block < 8 || left < 8 ? 1 : s.block < 16 || eights ? 2 : 3;
   };
   const int f = place(call.from), t = place(call.to);
   const bool lines = R::width == 16 && f == 0 && t == 3 && !call.halves;
@@ -220,14 +223,16 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
     return 0;
   // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time, or as many as
   // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4): eight crowded ones, four where planes
-  // become such.  The channels of planes go by 64, so that their lines stay there until all of each is used, and so do
-  // those of crowded pixels.
+  // become such.  Those that share lines go by 128 from and to planes.  The channels of planes go by 64, so that their
+  // lines stay there until all of each is used, and so do those of crowded pixels.
   const bool many = call.from.pixel > 16 || call.to.pixel > 16;  // those of planes follow each other
   size_t run = call.pixels;
   if (f == 0 && T == 16 && apart <= 8 && !crowded(planes))
     run = 4;
   else if (apart <= 16 && (f == 0 || (t == 0 && !crowded(planes))))
     run = 8;
+  else if ((f == 0 || t == 0) && shared)
+    run = 128;
   else if (t != 0 && (apart <= 32 || ((pieces || lines) && many)))
     run = least(32, apart / 2);
   const size_t most = (f == 0 || t == 0) && run < call.pixels ? 64 / T : tiles;

@@ -38,6 +38,12 @@ inline size_t lines_apart(size_t floats) {
 }
 inline bool crowded(size_t apart) { return lines_apart(apart) <= 16; }
 
+// Pixels of few channels that are no whole number of lines: each pass over some of the channels meets lines that the
+// others have, too.
+inline bool share_lines(const reorder_f32& call) {
+  return (call.from.block > 16 || call.to.block > 16) && call.channels < 64 && call.channels % 16 != 0;
+}
+
 // Asks for the lines that so many planes are written to 32 pixels after pixel x, of this row or, where it ends before,
 // of the next one: each plane would be waited for (a fifth of the time, half of it at 14x14: Granite Rapids).  Lines of
 // crowded planes would push each other out.  Not inline: beside so many addresses compilers keep those of a tile on the
