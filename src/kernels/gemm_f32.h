@@ -182,11 +182,14 @@ template <class V, int MR, int NV, bool PART, fetching TO, class Where>
 }
 
 // What layers ask for most, and the time of short sums hangs on: whole tiles that begin at zero and are stored as they
-// are or after a bias along the columns and bounds (an upper one only where nothing is fetched).
+// are or after a bias along the columns and bounds (an upper one only where nothing is fetched); of narrow vectors
+// those of one tap, which the next layer finds in its caches (3 % of products of Winograd's, but short taps lose as
+// much). Not inline: runs of all tiles ask.
 template <class V>
-bool is_simple(const gemm_f32& g, fetching to) {
+[[gnu::noinline]] bool is_simple(const gemm_f32& g, fetching to) {
   const epilogue_f32* const e = g.out.epilogue;
   return !g.accumulate && (g.out.block == 0 || g.out.block == V::width) &&
+         (V::width >= 16 || (g.taps == 1 && !g.out.stream)) &&
          (!e || (e->plain && !g.out.stream) ||
           (e->clamp_only && e->bias && !g.out.channels_are_rows &&
            (!(e->upper < INFINITY) || (to == nowhere && !g.out.stream))));
@@ -234,7 +237,7 @@ void simple_tiles(const gemm_f32& g) {
       store_rows<V, MR, NV, false, false, false>(acc, row, ldc, next, nullptr, 0, 0);
     else if (TO == nowhere && e->upper < INFINITY)
       store_rows<V, MR, NV, true, true, false>(acc, row, ldc, next, bias, e->lower, e->upper);
-    else if (out.stream && is_aligned<V>(row, out))
+    else if (W >= 16 && out.stream && is_aligned<V>(row, out))
       store_rows<V, MR, NV, true, false, true>(acc, row, ldc, next, bias, e->lower, 0);
     else
       store_rows<V, MR, NV, true, false, false>(acc, row, ldc, next, bias, e->lower, 0);
@@ -266,7 +269,7 @@ void tile(const gemm_f32& g) {
     }
     if constexpr (requires { typename V::factors; })
       sum_by_lanes<V, MR, NV, PART>(*call, at.a, at.b, acc);
-    else if (W >= 16 && !PART && call->near && !call->ahead)  // whole tiles of wide vectors alone are worth two loops
+    else if (W >= 16 && !PART && call->near && !call->ahead)
       sum<V, MR, NV, PART, nowhere>(call, at, acc);
     else
       sum<V, MR, NV, PART, to_l2>(call, at, acc);
@@ -294,10 +297,11 @@ void run(const gemm_f32& g) {
   constexpr size_t W = V::width;
   if (NV == 1 || g.n > (NV - 1) * W) {
     if (g.n == NV * W) {
-      if constexpr (NEAR != nowhere && W >= 16) {
-        const fetching to = !g.near ? to_l2 : g.ahead ? NEAR : nowhere;
+      if constexpr (NEAR != nowhere && W >= 8) {
+        // Whole tiles of wide vectors alone are worth two loops.
+        const fetching to = W < 16 || !g.near ? to_l2 : g.ahead ? NEAR : nowhere;
         if (g.m == MR && is_simple<V>(g, to)) {
-          if (to == nowhere) return simple_tiles<V, MR, NV, nowhere>(g);
+          if (W >= 16 && to == nowhere) return simple_tiles<V, MR, NV, nowhere>(g);
           return to == NEAR ? simple_tiles<V, MR, NV, NEAR>(g) : simple_tiles<V, MR, NV, to_l2>(g);
         }
       }
