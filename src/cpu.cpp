@@ -173,21 +173,29 @@ quern_cpu this_cpu(uint64_t wanted) {
 
 namespace {
 
+// The bits of quern_cpu.model that tell the models of a family apart.
+constexpr uint64_t models = 0xf00f0;
+
 struct known_cpu {
-  uint64_t model;  // 0: any with these instruction sets
+  uint64_t model;  // with none of `models`, all of the family; 0: any with these instruction sets
   uint64_t isa;
   double flops, l1_rate, l2_rate, l3_rate, memory_rate, fork_ns;
+
+  bool fits(const quern_cpu& cpu) const {
+    return (model == 0 || model == (model & models ? cpu.model : cpu.model & ~models)) && !(isa & ~cpu.isa);
+  }
 };
 
 // The first row that fits is taken.  Zen 3, Zen 4 and Emerald Rapids as `quern info` measured them, one core busy;
-// Sapphire Rapids' arithmetic and L3 likewise; the rest are estimates.  Rows without a model are at the low end of what
-// is in use.
+// Sapphire Rapids' arithmetic and L3 likewise; the rest are estimates.  What AMD's cores of a family share, most of all
+// an L3 that answers in time, says more than their clocks.  Rows without a model are at the low end of what is in use.
 constexpr known_cpu known_cpus[] = {
-    {amd | 0xa10f10, QUERN_ISA_AVX512, 116, 170, 110, 84, 17, 4000},    // Zen 4 (EPYC 9004)
-    {amd | 0xb00f20, QUERN_ISA_AVX512, 240, 400, 150, 80, 30, 4000},    // Zen 5 (EPYC 9005)
+    {amd | 0xb00f00, QUERN_ISA_AVX512, 240, 400, 150, 80, 30, 4000},    // Zen 5 (EPYC 9005)
+    {amd | 0xa00f00, QUERN_ISA_AVX512, 116, 170, 110, 84, 17, 4000},    // Zen 4 (EPYC 9004)
+    {amd | 0xa00f00, QUERN_ISA_AVX2, 99, 180, 100, 52, 18, 4000},       // Zen 3 (EPYC 7003)
+    {amd | 0x800f00, QUERN_ISA_AVX2, 90, 160, 90, 45, 15, 4000},        // Zen 2
     {intel | 0x0806f0, QUERN_ISA_AVX512, 215, 367, 114, 30, 30, 4000},  // Sapphire Rapids
     {intel | 0x0c06f0, QUERN_ISA_AVX512, 171, 330, 78, 22, 20, 1000},   // Emerald Rapids
-    {amd | 0xa00f10, QUERN_ISA_AVX2, 99, 180, 100, 52, 18, 4000},       // Zen 3 (EPYC 7003)
     {0, QUERN_ISA_AVX512, 150, 200, 90, 25, 20, 6000},
     {0, QUERN_ISA_AVX2, 100, 120, 60, 25, 16, 6000},
     {0, QUERN_ISA_NEON, 40, 60, 30, 15, 10, 8000},
@@ -216,7 +224,7 @@ machine machine_of(const quern_cpu& cpu) {
   m.vector_bits = cpu.vector_bits ? cpu.vector_bits : UINT64_MAX;
   m.model = cpu.model;
   const known_cpu* k = known_cpus;
-  while ((k->model && k->model != cpu.model) || (k->isa & ~cpu.isa)) ++k;
+  while (!k->fits(cpu)) ++k;
   m.flops = given_or(cpu.flops, k->flops);
   m.l1_rate = given_or(cpu.l1_rate, k->l1_rate), m.l2_rate = given_or(cpu.l2_rate, k->l2_rate);
   m.l3_rate = given_or(cpu.l3_rate, k->l3_rate), m.memory_rate = given_or(cpu.memory_rate, k->memory_rate);

@@ -157,6 +157,25 @@ TEST(Cpu, GetTakesStructsOfOtherVersions) {
   EXPECT_EQ(shorter.l2_bytes, 77u) << "written past the caller's struct";
 }
 
+// A desktop's cores have the constants of their family, with the instruction sets that are left to them; a server that
+// is known by its model alone says nothing of its family.
+TEST(Cpu, ConstantsOfAFamily) {
+  const auto of = [](uint64_t model, uint64_t isa) {
+    quern_cpu cpu = {};
+    cpu.size = sizeof cpu, cpu.model = model, cpu.isa = isa;
+    return machine_of(cpu);
+  };
+  constexpr uint64_t amd = uint64_t{0x68747541} << 32, intel = uint64_t{0x756e6547} << 32;
+  constexpr uint64_t avx2 = QUERN_ISA_AVX2, avx512 = avx2 | QUERN_ISA_AVX512;
+  const machine epyc = of(amd | 0xa10f10, avx512), ryzen = of(amd | 0xa60f10, avx512), any = of(0x1234, avx512);
+  EXPECT_EQ(ryzen.l3_rate, epyc.l3_rate);
+  EXPECT_NE(ryzen.l3_rate, any.l3_rate);
+  EXPECT_EQ(of(amd | 0xa60f10, avx2).l3_rate, of(amd | 0xa20f10, avx2).l3_rate);
+  EXPECT_NE(of(amd | 0xa60f10, avx2).l3_rate, of(0x1234, avx2).l3_rate);
+  EXPECT_NE(of(amd | 0xb40f40, avx512).flops, ryzen.flops);
+  EXPECT_NE(of(intel | 0x0806f0, avx512).flops, of(intel | 0x0806a0, avx512).flops);
+}
+
 // Known models, any other, and what a caller measured; never zero, never nonsense.
 TEST(Cpu, ConstantsOfTheTableOrTheCallers) {
   quern_cpu zen4 = {}, other = {};
