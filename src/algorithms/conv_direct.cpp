@@ -11,7 +11,7 @@
 //       for chunk of taps                                              where those of one panel do not fit either
 //         for box in the band
 //           for strip of mr pixels                                     read from L1 by all panels but the first
-//             for panel
+//             for panel                                                or the other way round, line by line
 //               row.gemm
 #include "driver.h"
 #include "strips.h"
@@ -20,7 +20,7 @@
 namespace quern {
 namespace {
 
-enum word { bands, block_panels, panels_at_once, chunk_k, images, streams, fetches };
+enum word { bands, block_panels, panels_at_once, chunk_k, images, streams, fetches, panel_by_panel };
 
 // What tiles fetch meanwhile.
 enum fetched : int64_t { nothing = 0, next_strip = 1, weights_behind = 2, next_line = 4 };
@@ -63,13 +63,9 @@ bool rows_merge(const geometry& g, const phase& ph) {
   return g.groups == 1 && ph.w.tap_step == 1 && run_of(g) == g.c && g.src[4] == g.c;
 }
 
-double compute_cycles(const geometry& g, const kernel& row, const machine& on, int64_t images, bool near,
-                      bool panels_together) {
+double compute_cycles(const geometry& g, const kernel& row, const machine& on, int64_t images, bool near) {
   double cycles = 0;
   const int64_t panels = g.k / row.nr, tail = g.k % row.nr;
-  // A call for each strip, and another for the last panel: beside few or short tiles of narrow vectors that shows (4 to
-  // 7 % of 1x1 from 16 and 64 channels: Zen 4 by AVX2).
-  const double around = row.vector < 16 && panels_together ? 40.0 * (double(panels > 0) + double(tail > 0)) : 0;
   // Of many phases the first along each axis stand for all.
   const int64_t fd = std::min<int64_t>(g.phases(0), 4), fh = std::min<int64_t>(g.phases(1), 4),
                 fw = std::min<int64_t>(g.phases(2), 4);
@@ -103,7 +99,6 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, i
               };
               if (panels) cycles += clash * double(panels) * tiles_of(row.nr);
               if (tail) cycles += clash * tiles_of(double(tail));
-              cycles += calls * around;
             }
       }
     }
@@ -146,7 +141,12 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t pixels = std::max<int64_t>(1, first.outputs());
   const int64_t most_images = std::max<int64_t>(1, stream_weights ? l2 / 3 / image_row / rows : 196 / pixels);
   b.word[images] = std::clamp<int64_t>(g.n, 1, most_images);
-  b.cycles = compute_cycles(g, row, m, b.word[images], near, b.word[panels_at_once] > 1);
+  // A call has more strips of a line than panels of a strip, and L1 keeps the line for all panels: beside short tiles
+  // of narrow vectors calls show (4 to 7 % of 1x1 from 16 and 64 channels, 5 of a stem: Zen 4 by AVX2).
+  const int64_t line = 4 * g.c * g.in[2] * first.h.taps * first.d.taps;
+  b.word[panel_by_panel] = row.vector < 16 && b.word[panels_at_once] > 1 && first.w.out_count / row.mr > panels.count &&
+                           line <= int64_t(m.l1) / 2;
+  b.cycles = compute_cycles(g, row, m, b.word[images], near);
   b.workers = useful_workers(m, b.cycles, threads);
 
   const auto fixed_items = [&] { return std::max<int64_t>(1, up(g.n, b.word[images]) * g.groups * g.phases()); };
@@ -285,32 +285,39 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const cut tiles(s.line.count, row.mr);
   const int64_t share = s.others[2].src / std::max<int64_t>(tiles.tiles, 1);
   const float* behind = nullptr;  // the line
+  const int64_t together = b.j.blocks.word[panel_by_panel] ? 1 : panels.count();
   tile.near = !(b.j.blocks.word[fetches] & weights_behind);
-  // A call takes all whole panels of a strip, or, where there is but one, strips that are alike.
-  const auto call = [&](const float* a, int64_t strips, bool another, float* c, const float* add, int64_t m) {
+  // A call takes all whole panels of a strip, or, of one panel, strips that are alike.
+  const auto call = [&](range some, const float* a, int64_t strips, bool another, float* c, const float* add,
+                        int64_t m) {
     if (behind) {
       tile.ahead = behind, tile.pace = size_t(up(share, taps.count * taps.k));
       behind += strips * share;
-    } else if (by_strip && another) {
+    } else if (by_strip && another && some.begin == 0) {
       tile.ahead = a + taps.whole[taps.count - 1].a + (m - 1) * s.line.src + taps.k;
       tile.pace = size_t(up(m * s.line.src, taps.count * taps.k));
     }
-    tile.m = m, tile.a = a, tile.b = weights;
-    tile.out.c = c, tile.out.residual = add, tile.out.channel = channel;
+    const int64_t here = std::max<int64_t>(0, std::min(whole, some.end) - some.begin);
+    const auto go_to = [&](int64_t panel) {
+      tile.b = weights + panel * weights_step;
+      tile.out.c = c + panel * dst_step, tile.out.channel = channel + panel * row.nr;
+      tile.out.residual = add ? add + panel * residual_step : nullptr;
+    };
+    tile.m = m, tile.a = a;
     tile.more = strips - 1;
     tile.step = {.a = taps.total ? m * s.line.src : 0, .c = m * s.line.dst, .residual = m * s.line.residual};
-    if (whole > 1)
-      tile.more = whole - 1,
+    if (here > 1)
+      tile.more = here - 1,
       tile.step = {.b = weights_step, .c = dst_step, .residual = residual_step, .channel = row.nr};
-    if (whole > 0) {
+    if (here > 0) {
+      go_to(some.begin);
       tile.tap = taps.whole, tile.n = row.nr, tile.ldb = row.nr;
       row.gemm(tile);
       tile.ahead = nullptr;
     }
-    if (whole == panels.count()) return;
-    tile.b += whole * weights_step, tile.out.c += whole * dst_step, tile.out.channel += whole * row.nr;
-    if (add) tile.out.residual += whole * residual_step;
-    if (whole > 0) tile.more = 0;
+    if (here == some.count()) return;
+    go_to(whole);
+    if (here > 0) tile.more = 0;
     tile.n = g.k % row.nr;
     tile.tap = taps.last, tile.ldb = b.panels.width(panels.end - 1);
     row.gemm(tile);
@@ -328,16 +335,22 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
         behind = nullptr;
         if (by_line && w + 1 < s.others[2].count)
           behind = a + taps.whole[taps.count - 1].a + (s.line.count - 1) * s.line.src + taps.k;
-        for (int64_t i = 0, count; i < tiles.tiles; i += count) {
-          count = panels.count() == 1 ? tiles.alike(i) : 1;
-          if (by_strip && i + count == tiles.tiles && count > 1) --count;  // nothing follows the last one
-          const int64_t m = tiles.rows(i);
-          const bool is_last = i + count == tiles.tiles;
-          call(a, count, !is_last, c, add, m);
-          if (is_last) break;  // no pointer leaves its operand
-          if (taps.total) a += count * m * s.line.src;
-          c += count * m * s.line.dst;
-          if (add) add += count * m * s.line.residual;
+        for (range some = {0, together}; some.begin < panels.count(); some = {some.end, some.end + together}) {
+          const float* pixel = a;
+          float* to = c;
+          const float* added = add;
+          for (int64_t i = 0, count; i < tiles.tiles; i += count) {
+            count = together == 1 ? tiles.alike(i) : 1;
+            if (by_strip && i + count == tiles.tiles && count > 1) --count;  // nothing follows the last one
+            const int64_t m = tiles.rows(i);
+            const bool is_last = i + count == tiles.tiles;
+            call(some, pixel, count, !is_last, to, added, m);
+            if (is_last) break;  // no pointer leaves its operand
+            if (taps.total) pixel += count * m * s.line.src;
+            to += count * m * s.line.dst;
+            if (added) added += count * m * s.line.residual;
+          }
+          behind = nullptr;
         }
       }
 }
