@@ -297,8 +297,8 @@ void run(const gemm_f32& g) {
   constexpr size_t W = V::width;
   if (NV == 1 || g.n > (NV - 1) * W) {
     if (g.n == NV * W) {
-      if constexpr (NEAR != nowhere && W >= 8) {
-        // Whole tiles of wide vectors alone are worth two loops.
+      // Tall tiles of narrow vectors gain nothing; whole tiles of wide ones alone are worth two loops.
+      if constexpr (NEAR != nowhere && (W >= 16 || (W == 8 && MR < 6))) {
         const fetching to = W < 16 || !g.near ? to_l2 : g.ahead ? NEAR : nowhere;
         if (g.m == MR && is_simple<V>(g, to)) {
           if (W >= 16 && to == nowhere) return simple_tiles<V, MR, NV, nowhere>(g);
