@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Layout conversion between all pairs of layouts, on tensors that fit L2 and larger ones, as GB/s and as percent
-// of what copies of as many bytes reach in the same moment: memcpy, a loop of vectors, and the same vectors in the
-// order in which a transposition meets them.
+// of what copies of as many bytes reach in the same moment in the same memory: memcpy, a loop of vectors, and the same
+// vectors in the order in which a transposition meets them.
 #include <benchmark/benchmark.h>
 #include <quern/quern.h>
 #include <time.h>
@@ -99,7 +99,7 @@ void run(benchmark::State& state, tensor t, quern_layout from, quern_layout to) 
   if (quern_plan_make(&plan, nullptr, &p, nullptr, &error) != QUERN_OK) return state.SkipWithError(error.text);
   const size_t in = static_cast<size_t>(quern::extent(plan.problem.src)) * sizeof(float);
   const size_t out = static_cast<size_t>(quern::extent(plan.problem.dst)) * sizeof(float), half = (in + out) / 2;
-  const memory src = bytes(in), dst = bytes(out), copy_from = bytes(half), copy_to = bytes(half);
+  const memory src = bytes(std::max(in, half)), dst = bytes(std::max(out, half));
   quern_args args = {};
   args.size = sizeof args;
   args.src = src.get(), args.dst = dst.get();
@@ -109,9 +109,9 @@ void run(benchmark::State& state, tensor t, quern_layout from, quern_layout to) 
   double took = 1e9, copied = 1e9, looped = 1e9, tiled = 1e9;
   for (auto _ : state) {
     took = std::min(took, shortest(calls, reorder));
-    copied = std::min(copied, shortest(calls, [&] { std::memcpy(copy_to.get(), copy_from.get(), half); }));
-    looped = std::min(looped, shortest(calls, [&] { copy_vectors(copy_to.get(), copy_from.get(), half); }));
-    tiled = std::min(tiled, shortest(calls, [&] { copy_tiles(copy_to.get(), copy_from.get(), planes, lines); }));
+    copied = std::min(copied, shortest(calls, [&] { std::memcpy(dst.get(), src.get(), half); }));
+    looped = std::min(looped, shortest(calls, [&] { copy_vectors(dst.get(), src.get(), half); }));
+    tiled = std::min(tiled, shortest(calls, [&] { copy_tiles(dst.get(), src.get(), planes, lines); }));
   }
   tiled *= static_cast<double>(half) / static_cast<double>(planes * lines * 64);
   state.counters["GB/s"] = static_cast<double>(in + out) / took * 1e-9;
