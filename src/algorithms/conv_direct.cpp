@@ -143,9 +143,9 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[images] = std::clamp<int64_t>(g.n, 1, most_images);
   // A call has more strips of a line than panels of a strip, and L1 keeps the line for all panels: beside short tiles
   // of narrow vectors calls show (4 to 7 % of 1x1 from 16 and 64 channels, 5 of a stem: Zen 4 by AVX2).
-  const int64_t line = 4 * g.c * g.in[2] * first.h.taps * first.d.taps;
+  const double line = 4.0 * double(g.c) * double(g.in[2]) * double(first.h.taps) * double(first.d.taps);
   b.word[panel_by_panel] = row.vector < 16 && b.word[panels_at_once] > 1 && first.w.out_count / row.mr > panels.count &&
-                           line <= int64_t(m.l1) / 2;
+                           line <= double(m.l1) / 2;
   b.cycles = compute_cycles(g, row, m, b.word[images], near);
   b.workers = useful_workers(m, b.cycles, threads);
 

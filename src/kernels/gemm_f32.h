@@ -184,7 +184,7 @@ template <class V, int MR, int NV, bool PART, fetching TO, class Where>
 // What layers ask for most, and the time of short sums hangs on: whole tiles that begin at zero and are stored as they
 // are or after a bias along the columns and bounds (an upper one only where nothing is fetched); of narrow vectors
 // those of one tap, which the next layer finds in its caches (3 % of products of Winograd's, but short taps lose as
-// much). Not inline: runs of all tiles ask.
+// much).  Not inline: runs of all tiles ask.
 template <class V>
 [[gnu::noinline]] bool is_simple(const gemm_f32& g, fetching to) {
   const epilogue_f32* const e = g.out.epilogue;
