@@ -288,12 +288,11 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const int64_t together = b.j.blocks.word[panel_by_panel] ? 1 : panels.count();
   tile.near = !(b.j.blocks.word[fetches] & weights_behind);
   // A call takes all whole panels of a strip, or, of one panel, strips that are alike.
-  const auto call = [&](range some, const float* a, int64_t strips, bool another, float* c, const float* add,
-                        int64_t m) {
+  const auto call = [&](range some, const float* a, int64_t strips, bool asks, float* c, const float* add, int64_t m) {
     if (behind) {
       tile.ahead = behind, tile.pace = size_t(up(share, taps.count * taps.k));
       behind += strips * share;
-    } else if (by_strip && another && some.begin == 0) {
+    } else if (asks) {
       tile.ahead = a + taps.whole[taps.count - 1].a + (m - 1) * s.line.src + taps.k;
       tile.pace = size_t(up(m * s.line.src, taps.count * taps.k));
     }
@@ -323,6 +322,21 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
     row.gemm(tile);
     tile.ahead = nullptr;
   };
+  // All strips of a line; the first panels ask for what the next strip reads.
+  const auto along = [&](range some, const float* a, float* c, const float* add) {
+    const bool asks = by_strip && some.begin == 0;
+    for (int64_t i = 0, count; i < tiles.tiles; i += count) {
+      count = together == 1 ? tiles.alike(i) : 1;
+      if (asks && i + count == tiles.tiles && count > 1) --count;  // nothing follows the last one
+      const int64_t m = tiles.rows(i);
+      const bool is_last = i + count == tiles.tiles;
+      call(some, a, count, asks && !is_last, c, add, m);
+      if (is_last) break;  // no pointer leaves its operand
+      if (taps.total) a += count * m * s.line.src;
+      c += count * m * s.line.dst;
+      if (add) add += count * m * s.line.residual;
+    }
+  };
   for (int64_t u = 0; u < s.others[0].count; ++u)
     for (int64_t v = 0; v < s.others[1].count; ++v)
       for (int64_t w = 0; w < s.others[2].count; ++w) {
@@ -332,26 +346,10 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
         const float* a = taps.total ? src + at(&side::src) : src;
         float* c = dst + at(&side::dst);
         const float* add = residual ? residual + at(&side::residual) : nullptr;
-        behind = nullptr;
         if (by_line && w + 1 < s.others[2].count)
           behind = a + taps.whole[taps.count - 1].a + (s.line.count - 1) * s.line.src + taps.k;
-        for (range some = {0, together}; some.begin < panels.count(); some = {some.end, some.end + together}) {
-          const float* pixel = a;
-          float* to = c;
-          const float* added = add;
-          for (int64_t i = 0, count; i < tiles.tiles; i += count) {
-            count = together == 1 ? tiles.alike(i) : 1;
-            if (by_strip && i + count == tiles.tiles && count > 1) --count;  // nothing follows the last one
-            const int64_t m = tiles.rows(i);
-            const bool is_last = i + count == tiles.tiles;
-            call(some, pixel, count, !is_last, to, added, m);
-            if (is_last) break;  // no pointer leaves its operand
-            if (taps.total) pixel += count * m * s.line.src;
-            to += count * m * s.line.dst;
-            if (added) added += count * m * s.line.residual;
-          }
-          behind = nullptr;
-        }
+        for (range some = {0, together}; some.begin < panels.count(); some = {some.end, some.end + together})
+          along(some, a, c, add), behind = nullptr;
       }
 }
 
