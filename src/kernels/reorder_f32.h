@@ -187,7 +187,6 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
 
 template <class R>
 struct reorder_paths {
-  static constexpr int views = R::width == 16 ? 4 : 3;
   using tiles = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, bool);
   static constexpr tiles whole[4][4] = {
       {nullptr, reorder_tiles<R, 1, 4>, reorder_tiles<R, 1, 8>, reorder_tiles<R, 1, R::width>},
@@ -262,9 +261,11 @@ void reorder_pixels(const reorder_f32& call) {
   const bool again = last > 0 && begins_there(from) && begins_there(to);
   for (size_t c = 0, done; c < call.channels; c += done) {
     if constexpr (requires { R::transpose8; }) {
-      done = call.stream ? 0 : reorder_skewed<R>(call, c);
-      if (done == 0 && !call.stream) done = reorder_by_moves<R>(call, c);
-      if (done > 0) continue;
+      if (!call.stream) {
+        done = reorder_skewed<R>(call, c);
+        if (done == 0) done = reorder_by_moves<R>(call, c);
+        if (done > 0) continue;
+      }
     }
     if (again && c > last) c = last;
     const size_t left = call.channels - c;

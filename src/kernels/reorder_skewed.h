@@ -17,6 +17,9 @@
 namespace quern {
 namespace {
 
+// Floats of eight planes, which are as many registers as one has pixels.
+constexpr size_t floats_of_eight(size_t q) { return 8 * (8 * q + 1); }
+
 using eight_floats = float __attribute__((vector_size(32)));
 
 // Lane j to lane j + by, round.
@@ -73,13 +76,12 @@ struct skewed_planes {
   // The empty asm: compilers keep a pointer for each step of a round, on the stack.
   template <int i, int step, bool complete>
   [[gnu::always_inline]] void pass() {
-    const size_t plane = 8 * (8 * q + 1);
     QUERN_UNROLL for (int g = 0; g < groups; ++g) {
       if constexpr (to_planes) {
         const auto v = lanes[g].template pass<step>(turn_lanes<i>(load<view>(in + 8 * g)));
-        if (complete) store(out + g * plane, v);
+        if (complete) store(out + g * floats_of_eight(q), v);
       } else {
-        const auto v = lanes[g].template pass<step>(load<1>(in + g * plane));
+        const auto v = lanes[g].template pass<step>(load<1>(in + g * floats_of_eight(q)));
         if (complete) store(out + 8 * g, turn_lanes<(8 - i) % 8>(v));
       }
     }
@@ -106,12 +108,12 @@ void skewed_to_planes(const skewed_f32& call) {
   const size_t q = call.q, pixel = call.pixel;
   for (size_t i = 0; i < call.count; ++i) {
     const float* const in = call.in + i * call.next;
-    float* const out = call.out + i * groups * 8 * (8 * q + 1);
+    float* const out = call.out + i * groups * floats_of_eight(q);
     skewed_planes<R, view, true, groups> p = {
         q, call.group, in + (8 * q - 6) * pixel, out + 8 * 7 * q, ptrdiff_t(pixel), -8 * ptrdiff_t(q), {}};
     p.template passes<7, false, 2, 3, 4, 5, 6, 7, 0>();
     p.in = in;
-    for (size_t a = 0; a < q; ++a, p.out += 8 * (8 * q + 1)) p.template passes<0, true, 0, 1, 2, 3, 4, 5, 6, 7>();
+    for (size_t a = 0; a < q; ++a, p.out += floats_of_eight(q)) p.template passes<0, true, 0, 1, 2, 3, 4, 5, 6, 7>();
     p.template passes<0, true, 0>();
   }
 }
@@ -120,14 +122,14 @@ template <class R, int groups>
 void skewed_from_planes(const skewed_f32& call) {
   const size_t q = call.q, pixel = call.pixel;
   for (size_t i = 0; i < call.count; ++i) {
-    const float* const in = call.in + i * groups * 8 * (8 * q + 1);
+    const float* const in = call.in + i * groups * floats_of_eight(q);
     float* const out = call.out + i * call.next;
     skewed_planes<R, 8, false, groups> p = {
         q, call.group, in + 8 * q, out + 8 * q * pixel, 8 * ptrdiff_t(q), -ptrdiff_t(pixel), {}};
     p.template passes<1, false, 6, 5, 4, 3, 2, 1, 0>();
     p.template passes<0, true, 0>();
     p.in = in + 8 * (q - 1);
-    for (size_t a = 0; a < q; ++a, p.in -= 8 * (8 * q + 1)) p.template passes<0, true, 7, 6, 5, 4, 3, 2, 1, 0>();
+    for (size_t a = 0; a < q; ++a, p.in -= floats_of_eight(q)) p.template passes<0, true, 7, 6, 5, 4, 3, 2, 1, 0>();
   }
 }
 

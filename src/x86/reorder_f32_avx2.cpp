@@ -3,13 +3,13 @@
 // Layout conversion in registers of 8 floats (reorder_f32.h): 8 pixels of 4 or 8 channels at a time.
 #include <immintrin.h>
 
+#include "moves_avx2.h"
 #include "reorder_f32.h"
-#include "transpose8_avx2.h"
 
 namespace quern {
 namespace {
 
-struct registers {
+struct registers : moves_avx2 {
   static constexpr int width = 8;
   using vector = __m256;
 
@@ -38,34 +38,15 @@ struct registers {
     _mm_maskstore_ps(p + pixel, piece(1, channels, pixels), _mm256_extractf128_ps(v, 1));
   }
 
-  [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
-    transpose8_avx2(src, src_row, dst, dst_row);
-  }
-  // Eight floats from two places.
-  [[gnu::always_inline]] static __m256 load_halves8(const float* low, const float* high) {
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
-  }
-  // The lanes of a bit mask from b, the others from a: no shuffle, as compilers would have it.
-  template <int lanes>
-  [[gnu::always_inline]] static __m256 blend8(__m256 a, __m256 b) {
-    return _mm256_blend_ps(a, b, lanes);
-  }
   // So many floats of each of as many places as fill a register.
   template <int floats>
   [[gnu::always_inline]] static vector pieces(const float* p, size_t apart) {
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + apart), 1);
+    return load_halves8(p, p + apart);
   }
   // Four floats each to as many places.
   [[gnu::always_inline]] static void scatter4(float* p, size_t apart, vector v) {
     _mm_storeu_ps(p, _mm256_castps256_ps128(v));
     _mm_storeu_ps(p + apart, _mm256_extractf128_ps(v, 1));
-  }
-  [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
-  [[gnu::always_inline]] static void join4(const float* p, size_t apart, float* dst) {
-    store(dst, pieces<4>(p, apart));
-  }
-  [[gnu::always_inline]] static void move8(const float* src, float* dst) {
-    _mm256_storeu_ps(dst, _mm256_loadu_ps(src));
   }
 
   // Four lanes a pixel from pixels of up to four floats that follow each other, and back.

@@ -3,13 +3,13 @@
 // Layout conversion in registers of 16 floats (reorder_f32.h): 16 pixels of 4, 8 or 16 channels at a time.
 #include <immintrin.h>
 
+#include "moves_avx2.h"
 #include "reorder_f32.h"
-#include "transpose8_avx2.h"
 
 namespace quern {
 namespace {
 
-struct registers {
+struct registers : moves_avx2 {
   static constexpr int width = 16;
   using vector = __m512;
 
@@ -53,18 +53,6 @@ struct registers {
     }
   }
 
-  [[gnu::always_inline]] static void transpose8(const float* src, size_t src_row, float* dst, size_t dst_row) {
-    transpose8_avx2(src, src_row, dst, dst_row);
-  }
-  // Eight floats from two places.
-  [[gnu::always_inline]] static __m256 load_halves8(const float* low, const float* high) {
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
-  }
-  // The lanes of a bit mask from b, the others from a: no shuffle, as compilers would have it.
-  template <int lanes>
-  [[gnu::always_inline]] static __m256 blend8(__m256 a, __m256 b) {
-    return _mm256_blend_ps(a, b, lanes);
-  }
   // So many floats of each of as many places as fill a register.
   template <int floats>
   [[gnu::always_inline]] static vector pieces(const float* p, size_t apart) {
@@ -81,13 +69,6 @@ struct registers {
     _mm_storeu_ps(p + apart, _mm512_extractf32x4_ps(v, 1));
     _mm_storeu_ps(p + 2 * apart, _mm512_extractf32x4_ps(v, 2));
     _mm_storeu_ps(p + 3 * apart, _mm512_extractf32x4_ps(v, 3));
-  }
-  [[gnu::always_inline]] static void move4(const float* src, float* dst) { _mm_storeu_ps(dst, _mm_loadu_ps(src)); }
-  [[gnu::always_inline]] static void join4(const float* p, size_t apart, float* dst) {
-    _mm256_storeu_ps(dst, _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + apart), 1));
-  }
-  [[gnu::always_inline]] static void move8(const float* src, float* dst) {
-    _mm256_storeu_ps(dst, _mm256_loadu_ps(src));
   }
 
   // Four lanes a pixel from pixels of up to four floats that follow each other, and back.
