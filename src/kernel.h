@@ -484,6 +484,51 @@ struct dot_f32 {
   const size_t *column, *residual_column;
 };
 
+// ---- pool_f32 ---------------------------------------------------------------------------------
+//
+//   C[x][c] = epilogue(the largest, or the mean, over lines l and taps s < taps of
+//                        src[line[l] + (x * step + s * apart - pad) * pixel + c])
+//
+// for x < count outputs of a line and n floats of a pixel, which lie side by side: all channels or some, a block's, or
+// one.  Inputs whose index along x is not in [0, width) are padding: not read, and nothing in a sum or a maximum.  A
+// maximum with a NaN is NaN.  The mean divides by `taps_counted`, or where that is 0 by the number of inputs that are
+// no padding; of none it is 0, and the largest is -infinity.
+struct pool_f32 {
+  bool largest;
+  size_t n, count, lines, taps;
+  const ptrdiff_t* line;  // of input 0
+  const float* src;
+  ptrdiff_t pixel, step, apart, pad, width;
+  float taps_counted;
+  float* fold;     // workspace: what lines fold to, for all inputs of the line that windows meet
+  output_f32 out;  // rows are pixels; where n is 1, its one row has pixels for columns
+};
+
+// ---- slices_f32 -------------------------------------------------------------------------------
+//
+// Passes over pieces of slices, for reductions, norms and softmax.  A piece is m rows of n elements side by side, and
+// belongs to one slice, or is `down`: each column belongs to a slice of its own.
+//
+//   fold    to[j] = the sum, product, largest or smallest of f(x) over column j, or of the whole piece to[0]
+//   apply   C[i][j] = epilogue(g(x))
+struct slices_functions;
+
+// ---- elementwise_f32 --------------------------------------------------------------------------
+//
+//   C[i][j] = epilogue(src[i * src_row + j] op other[i * other_row + j])         or other[i * other_row] all along
+//
+// for m rows of n elements side by side.  UNARY has no other.  MAX and MIN of a NaN are NaN.
+struct elementwise_f32 {
+  quern_op op;
+  size_t m, n;
+  const float* src;
+  size_t src_row;
+  const float* other;
+  size_t other_row;
+  bool same;  // one element of other for all of a row
+  output_f32 out;
+};
+
 // ---- reference --------------------------------------------------------------------------------
 //
 // Elements [first, last) of dst, counted in the order n k o p q, of a complete problem.  Sums in double,
@@ -537,6 +582,9 @@ enum class kind : uint8_t {
   grouped_planes_winograd_f32,
   split_f32,
   dot_f32,
+  pool_f32,
+  slices_f32,
+  elementwise_f32,
   reference_cuda,
   implicit_f32,
   tensor,
@@ -598,6 +646,9 @@ struct kernel {
   void (*winograd_finish)(const winograd_sums_f32&) = nullptr;
   const split_functions* split = nullptr;
   void (*dot)(const dot_f32&) = nullptr;
+  void (*pool)(const pool_f32&) = nullptr;
+  const slices_functions* slices = nullptr;
+  void (*elementwise)(const elementwise_f32&) = nullptr;
   void (*reference)(const quern_problem&, const quern_args&, int64_t first, int64_t last) = nullptr;
 
   // CUDA: an entry of the row's name in the file's fat binary.

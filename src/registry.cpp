@@ -76,6 +76,9 @@ const char* kind_name(kind k) {
     case kind::grouped_planes_winograd_f32: return "grouped_planes_winograd_f32";
     case kind::split_f32: return "split_f32";
     case kind::dot_f32: return "dot_f32";
+    case kind::pool_f32: return "pool_f32";
+    case kind::slices_f32: return "slices_f32";
+    case kind::elementwise_f32: return "elementwise_f32";
     case kind::reference_cuda: return "reference_cuda";
     case kind::implicit_f32: return "implicit_f32";
     case kind::tensor: return "tensor";

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+//
+// Every candidate for operators without products against the reference: exact where nothing rounds, between guard
+// pages, NaN and infinities among the numbers, random problems and those that a network has.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "compare.h"
+#include "fuzz.h"
+#include "shapes.h"
+
+namespace quern::test {
+namespace {
+
+testing::AssertionResult all_agree(const quern_problem& p, const operands& in, const way& how) {
+  const solution want = solve(p, in, "reference", nullptr, {.side = how.side, .in_place = how.in_place});
+  for (const quern_candidate& c : all_candidates(p)) {
+    if (c.verdict > QUERN_USABLE) continue;
+    if (auto same = agree_as_friends(p, want, solve(p, in, c.algorithm, c.kernel, how)); !same) return same;
+  }
+  return testing::Test::HasFailure() ? testing::AssertionFailure() : testing::AssertionSuccess();
+}
+
+// As random_friendly; mostly all tensors have one layout, as kernels want it.
+quern_problem random_of_one_layout(dice& d) {
+  quern_problem p = random_friendly(d);
+  if (p.op == QUERN_REORDER || d.one_in(5)) return p;
+  for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual}) {
+    if (t->layout == 0) continue;  // there is none
+    t->layout = p.src.layout;
+    memset(t->stride, 0, sizeof t->stride);
+  }
+  return completed(p);
+}
+
+TEST(friend_kernels, agree_on_random_problems) {
+  const uint32_t first = seed();
+  for (uint32_t i = 0; i < (emulated ? 1500 : 6000); ++i) {
+    dice d(first + i);
+    const quern_problem p = random_of_one_layout(d);
+    const way how = random_way(p, d);
+    ASSERT_TRUE(all_agree(p, small_integers(p, how.side, d), how)) << "QUERN_TEST_SEED=" << first + i;
+  }
+}
+
+// What is no number goes where the interface says, in few elements and in many.
+TEST(friend_kernels, keep_what_is_no_number) {
+  constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const uint32_t first = seed();
+  for (uint32_t i = 0; i < (emulated ? 500 : 3000); ++i) {
+    dice d(first + i);
+    const quern_problem p = random_of_one_layout(d);
+    const way how = random_way(p, d);
+    const int64_t rare = d.of(std::vector<int64_t>{3, 30, 300});
+    const auto number = [&] {
+      if (!d.one_in(rare)) return d.integer(-4, 4);
+      const float special[] = {infinity, -infinity, nan, -nan, 0.0f, -0.0f};
+      return d.of(special);
+    };
+    ASSERT_TRUE(all_agree(p, {p, how.side, number, [&] { return d.integer(-1, 2); }}, how))
+        << "QUERN_TEST_SEED=" << first + i;
+  }
+}
+
+// Lines, slices and planes longer than those of random problems.
+TEST(friend_kernels, agree_on_large_problems) {
+  dice d(seed());
+  for (const char* line : {"pool_max nhwc mb2ic64ih56kh3sh2ph1",
+                           "pool_max nchw mb2ic24ih57kh3sh2ph1",
+                           "pool_max nc8hw8 ic24ih56kh3sh2ph1",
+                           "pool_max nchw ic8ih30kh13ph6",
+                           "pool_max nhwc ic40ih30kh9ph4",
+                           "pool_max nc16hw16 ic20ih19kh5ph2",
+                           "pool_avg nchw ic24ih40kh5ph2",
+                           "pool_avg nc4hw4 ic24ih40kh2sh2",
+                           "pool_avg nhwc ic512ih7kh7",
+                           "pool_avg nchw mb2ic512ih7kh7",
+                           "pool_avg_padded nhwc ic700ih17kh3ph1",
+                           "pool_avg_padded nchw ic9ih35kh3ph1",
+                           "pool_avg nc16hw16 ic500ih8kh8",
+                           "pool_max nchw ic3ih65kh2sh2",
+                           "pool_max nchw ic3ih65kh3sh3",
+                           "softmax nchw 3x5000x1x2 axes=c",
+                           "softmax nhwc 4x2000x1x3 axes=c",
+                           "softmax nhwc 2x1000x1x1 axes=c",
+                           "softmax nchw 2x8x50x60 axes=w",
+                           "softmax nc8hw8 1x40x6x9 axes=c",
+                           "softmax nchw 2x21x33x31 axes=c",
+                           "log_softmax nhwc 2x12000x1x1 axes=c act=silu",
+                           "log_softmax nchw 1x3x70x90 axes=hw",
+                           "norm nchw 2x9x60x60 axes=hw scale bias act=relu",
+                           "norm nhwc 2x64x30x30 axes=hw bias",
+                           "norm nc8hw8 2x20x30x30 axes=hw scale bias",
+                           "norm nhwc 2x64x30x30 axes=chw groups=8 scale bias act=silu",
+                           "norm nchw 2x64x30x30 axes=chw groups=8 scale bias act=silu",
+                           "norm nhwc 1x768x1x50 axes=c scale bias",
+                           "norm nchw 1x96x20x21 axes=c scale bias",
+                           "rms_norm nhwc 1x4096x1x20 axes=c scale",
+                           "reduce_sum nchw 3x70x30x30 axes=chw",
+                           "reduce_sum nchw 3x70x30x30 axes=nhw",
+                           "reduce_max nhwc 3x70x30x30 axes=nhw",
+                           "reduce_mean nhwc 2x96x28x28 axes=hw",
+                           "reduce_mean nc16hw16 2x90x28x28 axes=hw",
+                           "reduce_l2 nchw 2x3x100x100 axes=hw",
+                           "reduce_l1 nhwc 2x3x100x100 axes=hw",
+                           "reduce_min nchw 2x300x10x100 axes=c",
+                           "unary nhwc 2x64x40x40 act=gelu",
+                           "unary nchw 2x3x41x43 act=prelu bias",
+                           "add nhwc 2x50x20x20:1x50x1x1 wei=nhwc act=relu",
+                           "add nchw 2x50x20x20:1x50x1x1 act=relu",
+                           "add nhwc 2x3x60x50:1x3x1x1 wei=nhwc bias",
+                           "div nhwc 2x64x40x40:2x1x40x40 wei=nhwc",
+                           "mul nchw 2x64x40x40:2x64x40x40 residual=after",
+                           "max nc8hw8 2x30x40x40:2x30x40x40 wei=nc8hw8 residual=before"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+    const way how = random_way(completed(p), d);
+    ASSERT_TRUE(all_agree(completed(p), small_integers(completed(p), how.side, d), how)) << line;
+  }
+}
+
+}  // namespace
+}  // namespace quern::test
