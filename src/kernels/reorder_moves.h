@@ -82,14 +82,14 @@ template <class R, int from, int to, bool lines, size_t P>
 }
 
 // Tiles of T channels; `run` pixels of each, then the next ones.  The last square of a line may lie over the one
-// before. `dense`: pixels of blocks follow each other, as far apart as compilers know.  Not inline: its views are its
-// own then, and not read again after every store.
-template <class R, int from, int to, bool lines, bool dense>
+// before. `dense`: what compilers know of how far pixels of blocks are apart, 0 where nothing.  Not inline: its views
+// are its own then, and not read again after every store.
+template <class R, int from, int to, bool lines, int dense>
 [[gnu::noinline]] void move_runs(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid,
                                  size_t run) {
   constexpr bool squares = from == 1 || to == 1;
   constexpr size_t P = 16, least = squares ? 8 : to < from ? 4 : 1;
-  if (dense) (from == 1 ? dst.pixel : src.pixel) = from == 1 ? to : from;
+  if (dense) (from == 1 ? dst.pixel : src.pixel) = dense;
   const size_t pixels = grid.count[0];
   for (size_t first = 0; first < pixels; first += run) {
     const size_t count = pixels - first < run ? pixels - first : run;
@@ -154,10 +154,12 @@ void move_tiles(const reorder_view<const float>& src, const reorder_view<float>&
   if constexpr (from == 1 || to == 1) {
     if (run == 4) return move_turns<R, from, to, 4>(src, dst, grid);
     if (run == 8) return move_turns<R, from, to, 8>(src, dst, grid);
-    if (from == 1 ? dst.pixel == to : src.pixel == from)
-      return move_runs<R, from, to, lines, true>(src, dst, grid, run);
+    constexpr int block = from == 1 ? to : from;
+    const size_t pixel = from == 1 ? dst.pixel : src.pixel;
+    if (pixel == block) return move_runs<R, from, to, lines, block>(src, dst, grid, run);
+    if (from == 1 && to == 8 && pixel == 16) return move_runs<R, from, to, lines, 16>(src, dst, grid, run);
   }
-  move_runs<R, from, to, lines, false>(src, dst, grid, run);
+  move_runs<R, from, to, lines, 0>(src, dst, grid, run);
 }
 
 // Pixels of four channels each to crowded planes, all of them before the next four.
@@ -181,9 +183,11 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
       {move_tiles<R, 8, 1>, move_tiles<R, 8, 4>, move_tiles<R, 8, 8>, move_tiles<R, 8, 16>},
       {move_tiles<R, 16, 1>, move_tiles<R, 16, 4>, move_tiles<R, 16, 8>, move_tiles<R, 16, 16>}};
   const size_t left = call.channels - c;
-  // 24 channels are three tiles of one pass, not one of sixteen and one of eight.
+  // 24 channels are three tiles of one pass, not one of sixteen and one of eight; and of crowded planes a set of L1
+  // keeps eight (32x32: 0.5 to 0.7 of the time, Zen 4).
   const bool shared = share_lines(call);
-  const bool eights = left < 16 || (shared && left % 16 >= 8 && call.from.block != 16 && call.to.block != 16);
+  const bool crowd = call.from.block == 1 && crowded(call.from.channel) && !crowded(call.to.pixel);
+  const bool eights = left < 16 || crowd || (shared && left % 16 >= 8 && call.from.block != 16 && call.to.block != 16);
   const auto place = [&](const reorder_side& s) {
     return s.block == 1 ? 0 : s.block < 8 || left < 8 ? 1 : s.block < 16 || eights ? 2 : 3;
   };
@@ -192,7 +196,8 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   moves move = by_moves[f][t];
   if constexpr (R::width == 16)
     if (lines) move = move_tiles<R, 1, 16, true>;
-  const size_t from = reorder_widths[f], to = reorder_widths[t], T = from > to ? from : to, tiles = left / T;
+  const size_t from = reorder_widths[f], to = reorder_widths[t], T = from > to ? from : to;
+  const size_t tiles = (crowd && call.to.block == 16 && left > 16 ? 16 : left) / T;  // of one block
   // Several pixels become a register where they follow each other.
   if (!move || tiles == 0 || (t != 0 && to < from && to < R::width && call.to.pixel != to) ||
       (f == 0 || t == 0) * 8 > call.pixels)
@@ -207,8 +212,8 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   const bool pieces = f != 0 && t != 0;
   const size_t planes = f == 0 ? call.from.channel : t == 0 ? call.to.channel : 1;
   const size_t apart = least(lines_apart(call.from.pixel), lines_apart(call.to.pixel));
-  if (constexpr size_t W = R::width; t == 0 && crowded(planes) && apart >= 8 * W && call.pixels >= W) {
-    // Four channels of so many pixels, of which L1 keeps the lines.
+  if (constexpr size_t W = R::width; t == 0 && crowded(planes) && apart >= W * W / 2 && call.pixels >= W) {
+    // Four channels of so many pixels, of which L1 keeps the lines.  Of fewer, wide registers have whole ones.
     const size_t part = least(apart, 256);
     for (size_t x = 0; x < call.pixels; x += part) {
       x = least(x, call.pixels - W);
@@ -219,8 +224,7 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
     return tiles * T;
   }
   // Of sixteen crowded planes, registers have whole lines.
-  if (T == 16 && R::width == 16 && crowded(planes) && !(call.halves && t == 3 && call.to.pixel > 16 && apart > 16))
-    return 0;
+  if (T == 16 && R::width == 16 && crowded(planes)) return 0;
   // Pixels with many channels go by 32, so that what follows each other in memory is moved at one time, or as many as
   // L1 keeps beside what else it needs (2048x7x7: half of the time, Zen 4): eight crowded ones, four where planes
   // become such.  Those that share lines go by 128 from and to planes.  The channels of planes go by 64, so that their
@@ -231,6 +235,8 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
     run = 4;
   else if (apart <= 16 && (f == 0 || (t == 0 && !crowded(planes))))
     run = 8;
+  else if (crowd && T == 8 && call.to.block > 8)
+    run = least(128, apart);
   else if ((f == 0 || t == 0) && shared)
     run = 128;
   else if (t != 0 && (apart <= 32 || ((pieces || lines) && many)))
