@@ -83,12 +83,8 @@ std::vector<job> jobs_of(const job_options& options, const quern_device* device)
         need(quern_plan_make(&plan, device, &p, nullptr, &error), error, l.name);
         p = plan.problem;
       }
-      const bool timed =
-          p.op == QUERN_CONV || p.op == QUERN_CONV_TRANSPOSED || p.op == QUERN_GEMM || p.op == QUERN_REORDER;
-      if (!device && (!timed || p.src.type != QUERN_F32))
-        throw stop{bad_input, l.name +
-                                  ": only conv, conv_transposed, gemm and reorder of f32 can be timed on a CPU, the "
-                                  "reference alone has other operators and types"};
+      if (!device && p.src.type != QUERN_F32)
+        throw stop{bad_input, l.name + ": only f32 can be timed on a CPU, the reference alone has other types"};
       if (operand_bytes(p) > memory / 2) {
         throw stop{bad_input, l.name + ": its tensors take " + bytes_text(operand_bytes(p)) + ", this machine has " +
                                   bytes_text(memory)};

@@ -39,17 +39,21 @@ uint64_t tensor_bytes(const quern_tensor& t) {
   return static_cast<uint64_t>(elements) * sizeof(float);
 }
 
-// Length of the sum behind one output.
+bool multiplies(quern_op op) { return op <= QUERN_GEMM; }
+
+// Length of the sum of products behind one output.
 double terms(const quern_problem& p) {
   if (p.op == QUERN_GEMM) return static_cast<double>(p.src.size[4]);
-  if (p.op == QUERN_REORDER) return 0;
+  if (!multiplies(p.op)) return 0;
   const double taps = static_cast<double>(p.window.filter[0] * p.window.filter[1] * p.window.filter[2]);
   return taps * static_cast<double>(p.src.size[1]) / static_cast<double>(p.groups);
 }
 
 // Which of the five sizes of dst and weights counts output channels.
 int dst_axis(const quern_problem& p) { return p.op == QUERN_GEMM ? 4 : 1; }
-int weights_axis(const quern_problem& p) { return p.op == QUERN_GEMM ? 4 : p.op == QUERN_CONV_TRANSPOSED ? 1 : 0; }
+int weights_axis(const quern_problem& p) {
+  return p.op == QUERN_GEMM ? 4 : p.op == QUERN_CONV_TRANSPOSED || !multiplies(p.op) ? 1 : 0;
+}
 
 // A part of a tensor as dense doubles, n c d h w.
 std::vector<double> gather(const void* origin, quern_tensor t, int axis, int64_t first, int64_t count, bool magnitude) {
@@ -75,6 +79,17 @@ std::vector<double> gather(const void* origin, quern_tensor t, int axis, int64_t
 
 std::vector<double> gather(const float* vector, int64_t first, int64_t count) {
   return vector ? std::vector<double>(vector + first, vector + first + count) : std::vector<double>();
+}
+
+// Channels [first, first + count) of all that dst has, dense.
+std::vector<double> pick(const std::vector<double>& all, const quern_tensor& dst, int64_t first, int64_t count) {
+  const int64_t pixels = dst.size[2] * dst.size[3] * dst.size[4];
+  std::vector<double> out;
+  for (int64_t n = 0; n < dst.size[0]; ++n) {
+    const auto begin = all.begin() + (n * dst.size[1] + first) * pixels;
+    out.insert(out.end(), begin, begin + count * pixels);
+  }
+  return out;
 }
 
 // Dense, in the reference's type.
@@ -151,11 +166,14 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
                               bool magnitude) {
   quern_problem sub = p;
   const bool all = count == output_channels(p);
-  const bool gemm = p.op == QUERN_GEMM, reorder = p.op == QUERN_REORDER;
+  // A slice that has channels is needed whole.
+  if (!all && p.axes & QUERN_AXIS_C) return pick(reference(p, data, 0, p.dst.size[1], magnitude), p.dst, first, count);
+  const bool gemm = p.op == QUERN_GEMM,
+             own = !multiplies(p.op);  // an output channel has the input channel of its number
   // A part lies in one group: that group's input channels are all that it sees.
   const int64_t group = all ? 0 : first / group_channels(p);
-  const int64_t inputs = gemm ? 1 : reorder ? count : all ? p.src.size[1] : p.src.size[1] / p.groups;
-  const std::vector<double> src = gather(data.src.get(), p.src, 1, reorder ? first : group * inputs, inputs, magnitude);
+  const int64_t inputs = gemm ? 1 : all ? p.src.size[1] : own ? count : p.src.size[1] / p.groups;
+  const std::vector<double> src = gather(data.src.get(), p.src, 1, own ? first : group * inputs, inputs, magnitude);
   quern_tensor weights_tensor = p.weights;
   const void* weights_origin = data.weights.get();
   int64_t weights_first = first, weights_count = count;
@@ -165,10 +183,11 @@ std::vector<double> reference(const quern_problem& p, const operands& data, int6
     weights_origin = static_cast<const float*>(weights_origin) + group * inputs * weights_tensor.stride[0];
     weights_tensor.size[0] = sub.weights.size[0] = inputs;
   }
+  if (own && p.weights.size[1] == 1) weights_first = 0, weights_count = 1;
   const std::vector<double> weights =
       gather(weights_origin, weights_tensor, weights_axis(p), weights_first, weights_count, magnitude);
   shape(sub.src, 1, inputs);
-  if (!reorder) shape(sub.weights, weights_axis(p), weights_count);
+  if (p.weights.layout != 0) shape(sub.weights, weights_axis(p), weights_count);
   shape(sub.dst, dst_axis(p), count);
   if (!all) sub.groups = 1;
   sub.accuracy = QUERN_ACCURACY_DEFAULT;
