@@ -271,11 +271,12 @@ enum {
  *                    size of weights is src's, or 1: the same element all along
  *
  * and then the epilogue, whose output channels are those of dst: norms take their scale and bias from there.  From
- * POOL_MAX on there is only the reference on a CPU yet (wish.algorithm "reference").  A sum over no element, and a mean,
- * is 0, a product 1, the largest is -infinity, the smallest infinity.  A maximum or minimum with a NaN among them is
- * NaN; which of two zeros it is, is not said.  NaN or an infinity makes a slice of NORM NaN; one of RMS_NORM becomes
- * NaN with a NaN, and with an infinity NaN there and 0 elsewhere; one of SOFTMAX with a NaN or +infinity, or of nothing
- * but -infinity, becomes NaN, and -infinity beside finite numbers 0.
+ * POOL_MAX on kernels of a CPU want f32, and src, dst and residual in one layout; others are the reference's there
+ * (wish.algorithm "reference").  A sum over no element, and a mean, is 0, a product 1, the largest is -infinity, the
+ * smallest infinity.  A maximum or minimum with a NaN among them is NaN; which of two zeros it is, is not said.  NaN or
+ * an infinity makes a slice of NORM NaN; one of RMS_NORM becomes NaN with a NaN, and with an infinity NaN there and 0
+ * elsewhere; one of SOFTMAX with a NaN or +infinity, or of nothing but -infinity, becomes NaN, and -infinity beside
+ * finite numbers 0.
  *
  * Zero-sized problems are valid and do nothing (a sum over nothing is zero: the epilogue still runs). Padding adds
  * nothing; but Winograd, conv_im2col, conv_band, conv_planar, conv_few_planes, conv_depthwise_planar, conv_split2 and
