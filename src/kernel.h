@@ -501,7 +501,8 @@ struct dot_f32 {
 //   pixels    lines fold into a buffer, pixel by pixel, and windows are taken from there
 //   flat      lines, of which pixel is n, fold into a buffer, vectors across pixels; with a step above 1 into one for
 //             each of its phases: then step is at most pool_phases, and n divides row.vector
-enum class pool_way : uint8_t { windows, columns, pixels, flat };
+//   shifted   as flat, without the buffer: n is at most half of row.vector, taps and steps are those of columns
+enum class pool_way : uint8_t { windows, columns, pixels, flat, shifted };
 inline constexpr ptrdiff_t pool_phases = 4;
 
 struct pool_f32 {
@@ -512,11 +513,12 @@ struct pool_f32 {
   const float* src;
   ptrdiff_t pixel, step, apart, pad, width;
   float taps_counted;
-  const float* inside;  // flat: for each float of a line of outputs the taps that are no padding, at least 1
+  const float* inside;  // across(): for each float of a line of outputs the taps that are no padding, at least 1
   float* fold;          // pixels, flat: fold_floats() of workspace
   float* tile;          // outputs before their epilogue: tile_floats()
   output_f32 out;       // rows are pixels; where channels are rows, n is 1, and the one row has pixels for columns
 
+  bool across() const { return way == pool_way::flat || way == pool_way::shifted; }
   // Inputs that windows span along x, padding included.
   size_t span() const { return size_t((ptrdiff_t(count) - 1) * step + (ptrdiff_t(taps) - 1) * apart + 1); }
   size_t phase_floats() const { return whole(count * n) + whole(size_t((ptrdiff_t(taps) - 1) * apart / step) * n); }

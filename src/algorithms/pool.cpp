@@ -66,13 +66,18 @@ way_cost way_of(const quern_problem& p, pool_f32 call, const kernel& row, const 
     call.way = way;
     if (cost < best.cost && double(call.fold_floats()) * 4 <= double(m.l2) / 2) best = {way, cost};
   };
-  if ((call.taps == 2 || call.taps == 3) && call.step <= 2 && call.apart == 1)
-    offer(pool_way::columns, (lines * std::min(taps, double(call.step)) + 1) * partly);
+  const bool few_taps = (call.taps == 2 || call.taps == 3) && call.step <= 2 && call.apart == 1;
+  if (few_taps) offer(pool_way::columns, (lines * std::min(taps, double(call.step)) + 1) * partly);
   const bool dense = call.pixel == n || call.width <= 1;
   if (dense) call.pixel = n;
   offer(pool_way::pixels, inputs * (lines + 2) * (dense ? 1 : partly) + (taps + 2) * partly);
-  if (dense && (call.step == 1 || (call.step <= pool_phases && width % n == 0)))
-    offer(pool_way::flat, double(call.step) * (lines + 2 + double(call.step - 1)) + taps + 1);
+  // Lines may be padding for the most part.
+  const bool parted = call.step == 1 || (call.step <= pool_phases && width % n == 0);
+  if (dense && parted && double(call.span()) * double(n) * 4 <= double(m.l2)) {
+    const double phases = double(call.step) * (lines + double(call.step - 1));
+    offer(pool_way::flat, phases + 2 * double(call.step) + taps + 1);
+    if (few_taps && 2 * n <= width) offer(pool_way::shifted, phases + taps);
+  }
   return best;
 }
 
@@ -84,7 +89,7 @@ struct pool_workspace {
         fold(line + pool_f32::whole(2 * size_t(window_lines(p)))),
         tile(fold + pool_f32::whole(call.fold_floats())),
         inside(tile + pool_f32::whole(call.tile_floats())),
-        all(inside + (call.way == pool_way::flat ? pool_f32::whole(call.count * call.n) : 0)) {}
+        all(inside + (call.across() ? pool_f32::whole(call.count * call.n) : 0)) {}
 };
 
 refusal refuse(const full_problem& p, const kernel&) {
@@ -224,8 +229,7 @@ void run(const job& j, const execution& e) {
       float* const floats = reinterpret_cast<float*>(workspace);
       pool_f32 call = of_run;
       call.fold = floats + at.fold, call.tile = floats + at.tile;
-      if (p.op == QUERN_POOL_AVG && call.way == pool_way::flat)
-        call.inside = count_inside(p, run.n, floats + at.inside);
+      if (p.op == QUERN_POOL_AVG && call.across()) call.inside = count_inside(p, run.n, floats + at.inside);
       ptrdiff_t* const offsets = reinterpret_cast<ptrdiff_t*>(floats + at.line);
       call.line = offsets;
       for (int64_t i = plane; i < std::min(planes, plane + word[planes_an_item]); ++i) {

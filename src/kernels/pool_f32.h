@@ -5,6 +5,8 @@
 // A column is what the lines of one input come to.  Outputs are taken from columns in any way: sums have one order.
 #pragma once
 
+#include <type_traits>
+
 #include "epilogue.h"
 #include "kernel.h"
 
@@ -51,14 +53,13 @@ struct pool_target {
 
   pool_target(const pool_f32& p) {
     const epilogue_f32& e = *p.out.epilogue;
-    const bool straight = e.clamp_only && !e.bias && (p.way != pool_way::flat || dense(p));
+    const bool straight = e.clamp_only && !e.bias && (!p.across() || dense(p));
     lower = V::set1(straight ? e.lower : -__builtin_inff()), upper = V::set1(straight ? e.upper : __builtin_inff());
     to = straight ? p.out.c : p.tile;
-    pixel = !straight ? tile_pixel(p) : p.out.channels_are_rows ? 1 : p.out.ldc;
-    streams = straight && p.out.stream && is_aligned<V>(to, p.way == pool_way::flat ? 0 : pixel);
+    pixel = !straight ? p.n : p.out.channels_are_rows ? 1 : p.out.ldc;
+    streams = straight && p.out.stream && is_aligned<V>(to, p.across() ? 0 : pixel);
   }
   static bool dense(const pool_f32& p) { return p.out.channels_are_rows || p.out.ldc == p.n; }
-  static size_t tile_pixel(const pool_f32& p) { return p.n; }
   [[gnu::always_inline]] void put(float* at, V x) const {
     x = V::min(upper, V::max(lower, x));
     if (streams)
@@ -207,6 +208,18 @@ void pool_columns(const pool_f32& p, const pool_target<V>& out, size_t begin, si
   if (c < p.n) pool_strip<V, Op, T, S, 1, true>(p, out, begin, end, c, p.n - c);
 }
 
+// body(taps, step) of ways that are made for some.
+template <class Body>
+void for_few_taps(const pool_f32& p, const Body& body) {
+  const std::integral_constant<int, 1> one;
+  const std::integral_constant<int, 2> two;
+  const std::integral_constant<int, 3> three;
+  if (p.taps == 3 && p.step == 1) return body(three, one);
+  if (p.taps == 3) return body(three, two);
+  if (p.step == 1) return body(two, one);
+  body(two, two);
+}
+
 // Those in the middle by columns, those that meet padding by themselves.
 template <class V, template <class> class Op>
 void pool_by_columns(const pool_f32& p, const pool_lines& in, const pool_target<V>& out) {
@@ -216,14 +229,7 @@ void pool_by_columns(const pool_f32& p, const pool_lines& in, const pool_target<
   while (begin < end && !whole(end - 1)) --end;
   pool_windows<V, Op>(p, in, out, 0, begin);
   if (begin < end && p.lines > 0) {
-    if (p.taps == 3 && p.step == 1)
-      pool_columns<V, Op, 3, 1>(p, out, begin, end);
-    else if (p.taps == 3)
-      pool_columns<V, Op, 3, 2>(p, out, begin, end);
-    else if (p.step == 1)
-      pool_columns<V, Op, 2, 1>(p, out, begin, end);
-    else
-      pool_columns<V, Op, 2, 2>(p, out, begin, end);
+    for_few_taps(p, [&](auto taps, auto step) { pool_columns<V, Op, taps.value, step.value>(p, out, begin, end); });
   } else {
     pool_windows<V, Op>(p, in, out, begin, end);
   }
@@ -291,68 +297,137 @@ struct pool_numbers {
   }
 };
 
+// Columns of a dense line, vectors across pixels, parted into S phases.
+template <class V, template <class> class Op, int S>
+struct pool_phases_of {
+  using op = Op<V>;
+  static constexpr ptrdiff_t W = V::width;
+  const pool_f32& p;
+  const pool_numbers<V, S>& number;
+  ptrdiff_t at, end;  // the next vector, and where lines do; 0: input 0
+
+  pool_phases_of(const pool_f32& of, const pool_numbers<V, S>* numbers)
+      : p(of), number(numbers[S == 1 ? 0 : __builtin_ctz(static_cast<unsigned>(of.n))]) {
+    const ptrdiff_t n = static_cast<ptrdiff_t>(p.n), reach = static_cast<ptrdiff_t>(p.span()) - p.pad;
+    at = -p.pad * n, end = p.lines == 0 ? 0 : (reach < p.width ? reach : p.width) * n;
+  }
+  template <class Load>
+  [[gnu::always_inline]] V fold(const Load& load) const {
+    V sum = load(p.src + p.line[0] + at);
+    for (size_t l = 1; l < p.lines; ++l) sum = op::add(sum, load(p.src + p.line[l] + at));
+    return sum;
+  }
+  [[gnu::always_inline]] V column() const {
+    if (__builtin_expect(at >= 0 && at + W <= end, 1)) return fold([](const float* from) { return V::load(from); });
+    if (at + W <= 0 || at >= end) return op::nothing();
+    const pool_edge<V, Op> edge(-at, end - at);
+    return fold([&](const float* from) { return edge.load(from); });
+  }
+  // The next vector of each.
+  [[gnu::always_inline]] void next(V (&phase)[S]) {
+    V of[S];
+    QUERN_UNROLL for (int k = 0; k < S; ++k, at += W) of[k] = column();
+    QUERN_UNROLL for (int f = 0; f < S; ++f) {
+      phase[f] = of[0];
+      QUERN_UNROLL for (int k = 1; k < S; ++k) phase[f] =
+          V::pick(phase[f], of[k], V::load_index(number.lane[f][k - 1]));
+    }
+  }
+};
+
+// A line of outputs, vectors across pixels: divided, and put where they go.
+template <class V, template <class> class Op>
+struct pool_flat_target {
+  const pool_target<V>& out;
+  size_t floats;
+  pool_divisor divisor;
+  V lines;
+  const float* inside;
+
+  pool_flat_target(const pool_f32& p, const pool_target<V>& to)
+      : out(to),
+        floats(p.count * p.n),
+        divisor(divisor_of(p, p.taps)),
+        lines(V::set1(static_cast<float>(p.lines > 0 ? p.lines : 1))),
+        inside(p.taps_counted == 0 ? p.inside : nullptr) {}
+  [[gnu::always_inline]] void put(size_t f, V sum) const {
+    const size_t count = floats - f < V::width ? floats - f : V::width;
+    const bool whole = count == V::width;
+    if constexpr (!Op<V>::any_order) {
+      if (inside)
+        sum = (sum + V::zero()) / (lines * (whole ? V::load(inside + f) : V::load_part(inside + f, count)));
+      else
+        sum = divisor.mean(sum);
+    }
+    if (whole)
+      out.put(out.to + f, sum);
+    else
+      out.put_part(out.to + f, sum, count);
+  }
+};
+
 template <class V, template <class> class Op, int S>
 void pool_fold_flat(const pool_f32& p) {
-  using op = Op<V>;
-  constexpr ptrdiff_t W = V::width;
   static constexpr pool_numbers<V, S> numbers[] = {1, 2, 4, 8, 16};
-  const ptrdiff_t n = static_cast<ptrdiff_t>(p.n), phase = static_cast<ptrdiff_t>(p.phase_floats());
-  const ptrdiff_t reach = static_cast<ptrdiff_t>(p.span()) - p.pad;
-  const ptrdiff_t end = (reach < p.width ? reach : p.width) * n;
-  const auto& number = numbers[S == 1 ? 0 : __builtin_ctz(static_cast<unsigned>(p.n))];
-  ptrdiff_t at = -p.pad * n;
-  for (float* to = p.fold; to < p.fold + phase; to += W) {
-    V column[S];
-    QUERN_UNROLL for (int k = 0; k < S; ++k, at += W) {
-      const auto fold = [&](const auto& load) {
-        V sum = load(p.src + p.line[0] + at);
-        for (size_t l = 1; l < p.lines; ++l) sum = op::add(sum, load(p.src + p.line[l] + at));
-        return sum;
-      };
-      if (at >= 0 && at + W <= end) {
-        column[k] = fold([](const float* from) { return V::load(from); });
-      } else if (at + W <= 0 || at >= end) {
-        column[k] = op::nothing();
-      } else {
-        const pool_edge<V, Op> edge(-at, end - at);
-        column[k] = fold([&](const float* from) { return edge.load(from); });
-      }
-    }
-    QUERN_UNROLL for (int f = 0; f < S; ++f) {
-      V x = column[0];
-      QUERN_UNROLL for (int k = 1; k < S; ++k) x = V::pick(x, column[k], V::load_index(number.lane[f][k - 1]));
-      x.store(to + f * phase);
-    }
+  pool_phases_of<V, Op, S> phases(p, numbers);
+  const size_t apart = p.phase_floats();
+  for (size_t f = 0; f < apart; f += V::width) {
+    V phase[S];
+    phases.next(phase);
+    QUERN_UNROLL for (int i = 0; i < S; ++i) phase[i].store(p.fold + i * apart + f);
   }
 }
 
 template <class V, template <class> class Op>
 void pool_flat(const pool_f32& p, const pool_target<V>& out) {
   using op = Op<V>;
-  constexpr size_t W = V::width;
-  const size_t floats = p.count * p.n;
-  const pool_divisor divisor = divisor_of(p, p.taps);
-  const V lines = V::set1(static_cast<float>(p.lines > 0 ? p.lines : 1));
-  const bool varies = p.inside && p.taps_counted == 0;
+  switch (p.step) {
+    case 1: pool_fold_flat<V, Op, 1>(p); break;
+    case 2: pool_fold_flat<V, Op, 2>(p); break;
+    case 3: pool_fold_flat<V, Op, 3>(p); break;
+    default: pool_fold_flat<V, Op, 4>(p); break;
+  }
+  const pool_flat_target<V, Op> target(p, out);
   const size_t phase = p.phase_floats(), step = static_cast<size_t>(p.step), apart = static_cast<size_t>(p.apart);
-  for (size_t f = 0; f < floats; f += W) {
+  for (size_t f = 0; f < target.floats; f += V::width) {
     V sum = op::nothing();
     size_t input = 0, of_phase = 0;  // a tap's input is `input` of that phase
     for (size_t s = 0; s < p.taps; ++s) {
       sum = op::add(sum, V::load(p.fold + of_phase * phase + input * p.n + f));
       for (of_phase += apart; of_phase >= step; of_phase -= step) ++input;
     }
-    const size_t count = floats - f < W ? floats - f : W;
-    if constexpr (!op::any_order) {
-      if (varies)
-        sum = (sum + V::zero()) / (lines * (count == W ? V::load(p.inside + f) : V::load_part(p.inside + f, count)));
-      else
-        sum = divisor.mean(sum);
+    target.put(f, sum);
+  }
+}
+
+// T taps with a step of S: those that lie further on come from two vectors of their phase.
+template <class V, template <class> class Op, int T, int S>
+void pool_shifted(const pool_f32& p, const pool_target<V>& out) {
+  constexpr int W = V::width, shifts = (T - 1) / S;
+  static constexpr pool_numbers<V, S> numbers[] = {1, 2, 4, 8, 16};
+  struct counted {
+    int32_t lane[2 * W];
+    constexpr counted() : lane() {
+      for (int i = 0; i < 2 * W; ++i) lane[i] = i;
     }
-    if (count == W)
-      out.put(out.to + f, sum);
-    else
-      out.put_part(out.to + f, sum, count);
+  };
+  static constexpr counted from;
+  pool_phases_of<V, Op, S> phases(p, numbers);
+  const pool_flat_target<V, Op> target(p, out);
+  typename V::index shift[shifts + 1];
+  QUERN_UNROLL for (int i = 0; i <= shifts; ++i) shift[i] = V::load_index(from.lane + static_cast<size_t>(i) * p.n);
+  V now[S], next[S];
+  phases.next(now);
+  for (size_t f = 0; f < target.floats; f += W) {
+    if constexpr (shifts > 0) phases.next(next);
+    V sum = now[0];
+    QUERN_UNROLL for (int s = 1; s < T; ++s) sum =
+        Op<V>::add(sum, s < S ? now[s % S] : V::pick(now[s % S], next[s % S], shift[s / S]));
+    target.put(f, sum);
+    if constexpr (shifts > 0)
+      QUERN_UNROLL for (int i = 0; i < S; ++i) now[i] = next[i];
+    else if (f + W < target.floats)
+      phases.next(now);
   }
 }
 
@@ -360,23 +435,14 @@ template <class V, template <class> class Op>
 [[gnu::noinline]] void pool_line(const pool_f32& p) {
   const pool_lines in = {p.src, p.line, p.lines, p.pixel};
   const pool_target<V> out(p);
-  if (p.way == pool_way::windows) pool_windows<V, Op>(p, in, out, 0, p.count);
-  if (p.way == pool_way::columns) pool_by_columns<V, Op>(p, in, out);
-  if (p.way == pool_way::pixels) pool_by_pixels<V, Op>(p, out);
-  if (p.way == pool_way::flat) {
-    if (p.lines == 0) {
-      // All is padding.
-      for (size_t f = 0; f < p.phase_floats() * static_cast<size_t>(p.step); f += V::width)
-        Op<V>::nothing().store(p.fold + f);
-    } else {
-      switch (p.step) {
-        case 1: pool_fold_flat<V, Op, 1>(p); break;
-        case 2: pool_fold_flat<V, Op, 2>(p); break;
-        case 3: pool_fold_flat<V, Op, 3>(p); break;
-        case 4: pool_fold_flat<V, Op, 4>(p); break;
-      }
-    }
-    pool_flat<V, Op>(p, out);
+  switch (p.way) {
+    case pool_way::windows: pool_windows<V, Op>(p, in, out, 0, p.count); break;
+    case pool_way::columns: pool_by_columns<V, Op>(p, in, out); break;
+    case pool_way::pixels: pool_by_pixels<V, Op>(p, out); break;
+    case pool_way::flat: pool_flat<V, Op>(p, out); break;
+    case pool_way::shifted:
+      for_few_taps(p, [&](auto taps, auto step) { pool_shifted<V, Op, taps.value, step.value>(p, out); });
+      break;
   }
   out.finish(p);
 }
