@@ -491,17 +491,43 @@ struct dot_f32 {
 //
 // for x < count outputs of a line and n floats of a pixel, which lie side by side: all channels or some, a block's, or
 // one.  Inputs whose index along x is not in [0, width) are padding: not read, and nothing in a sum or a maximum.  A
-// maximum with a NaN is NaN.  The mean divides by `taps_counted`, or where that is 0 by the number of inputs that are
-// no padding; of none it is 0, and the largest is -infinity.
+// maximum with a NaN is NaN.  The mean divides by taps_counted, or where that is 0 by the number of inputs that are no
+// padding; of none it is 0, and the largest is -infinity.  Sums run over the lines, for each tap, and those over the
+// taps: the same bits in any way and on every ISA.
+//
+//   windows   each output by itself, vectors along n
+//   columns   two or three taps side by side, steps of one or two: what lines add up to stays in registers for the
+//             next output
+//   pixels    lines fold into a buffer, pixel by pixel, and windows are taken from there
+//   flat      lines, of which pixel is n, fold into a buffer, vectors across pixels; with a step above 1 into one for
+//             each of its phases: then step is at most pool_phases, and n divides row.vector
+//   shifted   as flat, without the buffer: n is at most half of row.vector, taps and steps are those of columns
+enum class pool_way : uint8_t { windows, columns, pixels, flat, shifted };
+inline constexpr ptrdiff_t pool_phases = 4;
+
 struct pool_f32 {
+  pool_way way;
   bool largest;
   size_t n, count, lines, taps;
   const ptrdiff_t* line;  // of input 0
   const float* src;
   ptrdiff_t pixel, step, apart, pad, width;
   float taps_counted;
-  float* fold;     // workspace: what lines fold to, for all inputs of the line that windows meet
-  output_f32 out;  // rows are pixels; where n is 1, its one row has pixels for columns
+  const float* inside;  // across(): for each float of a line of outputs the taps that are no padding, at least 1
+  float* fold;          // pixels, flat: fold_floats() of workspace
+  float* tile;          // outputs before their epilogue: tile_floats()
+  output_f32 out;       // rows are pixels; where channels are rows, n is 1, and the one row has pixels for columns
+
+  bool across() const { return way == pool_way::flat || way == pool_way::shifted; }
+  // Inputs that windows span along x, padding included.
+  size_t span() const { return size_t((ptrdiff_t(count) - 1) * step + (ptrdiff_t(taps) - 1) * apart + 1); }
+  size_t phase_floats() const { return whole(count * n) + whole(size_t((ptrdiff_t(taps) - 1) * apart / step) * n); }
+  size_t fold_floats() const {
+    if (way == pool_way::flat) return phase_floats() * size_t(step);
+    return way == pool_way::pixels ? (span() < size_t(width) ? span() : size_t(width)) * whole(n) + 16 : 0;
+  }
+  size_t tile_floats() const { return whole(count * n) + 16; }
+  static size_t whole(size_t floats) { return (floats + 15) / 16 * 16; }
 };
 
 // ---- slices_f32 -------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 // A vector of 4 floats in one NEON register.  What vec_<isa>.h promises, the same on every ISA: each
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.  On 32-bit ARM, NEON takes denormals for zero and makes none.
-// Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
-// ^ andnot round_even pow2 hold order permute pick range load_mask store_mask store_sums transpose8, and fma_lane.
+// Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max larger < <= ==
+// select & | ^ andnot round_even pow2 hold order permute pick range load_mask store_mask store_sums transpose8, and
+// fma_lane.
 #pragma once
 
 #include <arm_neon.h>
@@ -106,6 +107,8 @@ struct vec {
   // b where either is NaN, and where both are zeros: max(bound, x) lets a NaN in x through.
   [[gnu::always_inline]] static vec min(vec a, vec b) { return select(a < b, a, b); }
   [[gnu::always_inline]] static vec max(vec a, vec b) { return select(b < a, a, b); }
+  // NaN where either is.
+  [[gnu::always_inline]] static vec larger(vec a, vec b) { return {vmaxq_f32(a.v, b.v)}; }
 
   // False where either is NaN.
   [[gnu::always_inline]] friend mask operator<(vec a, vec b) { return {vcltq_f32(a.v, b.v)}; }

@@ -3,8 +3,8 @@
 // A vector of 16 floats in one AVX-512 register.  What vec_<isa>.h promises, the same on every ISA: each
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
-// Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max < <= == select & |
-// ^ andnot round_even pow2 transpose8.
+// Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max larger < <= ==
+// select & | ^ andnot round_even pow2 transpose8.
 #pragma once
 
 #include <immintrin.h>
@@ -67,6 +67,10 @@ struct vec {
   // b where either is NaN, and where both are zeros: max(bound, x) lets a NaN in x through.
   [[gnu::always_inline]] static vec min(vec a, vec b) { return {_mm512_maskz_min_ps(0xffff, a.v, b.v)}; }
   [[gnu::always_inline]] static vec max(vec a, vec b) { return {_mm512_maskz_max_ps(0xffff, a.v, b.v)}; }
+  // NaN where either is.
+  [[gnu::always_inline]] static vec larger(vec a, vec b) {
+    return {_mm512_mask_max_ps(b.v, _mm512_cmp_ps_mask(b.v, b.v, _CMP_ORD_Q), b.v, a.v)};
+  }
 
   // False where either is NaN.
   [[gnu::always_inline]] friend mask operator<(vec a, vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
