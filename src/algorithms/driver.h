@@ -155,6 +155,12 @@ inline double chain_bound(const full_problem& p) {
   return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
 }
 
+// Of a sum of so many elements in f32, over that of their magnitudes, and a division.
+inline double sum_bound(int64_t length) {
+  const double n = (double(length) + 1) * 0x1p-24;
+  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
+}
+
 // Predictions count in cycles of a core that starts two multiply-adds of its widest vectors in each, of latency four,
 // and two loads; machine.cycle_ns is how long one is.
 

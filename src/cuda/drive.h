@@ -109,12 +109,6 @@ inline double moved_ns(const quern_problem& p, const machine& m) {
   return bytes_moved(p) / (double(m.gpu.bandwidth) * 0.8e-9);
 }
 
-// Of a sum of so many elements in f32, over that of their magnitudes, and a division.
-inline double sum_bound(int64_t length) {
-  const double n = (double(length) + 1) * 0x1p-24;
-  return n < 0.5 ? n / (1 - n) : std::numeric_limits<double>::infinity();
-}
-
 // dst of a phase, which has outputs, for a kernel that writes so many channels at once.
 inline gpu_output output_of(const job& j, const geometry& g, const phase& ph, const quern_args& args, int64_t chunk) {
   gpu_output out = {};

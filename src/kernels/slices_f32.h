@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+//
+// Reductions of pieces of slices, once, over a vector type; the contract is slices_f32 in kernel.h.
+//
+// Memory, or the loads of L1, are the limit: of many columns eight rows are read side by side, and what they fold to
+// goes through L1 once; of a row there are lanes enough to hide what an addition takes.
+#pragma once
+
+#include <type_traits>
+
+#include "activation.h"
+#include "kernel.h"
+
+namespace quern {
+namespace {
+
+inline constexpr float most_of_all = 0x1.fffffep+127f;
+
+// e^x for x <= 0, -infinity included; denormal results are rounded once.
+template <class V>
+QUERN_INLINE V exponential(V x) {
+  const power<V> p = power_of_e(V::max(V::set1(-110.0f), x));
+  return scale(V::set1(1.0f) + p.t, p.n);
+}
+
+// What becomes of an element, and of two results; of nothing.
+template <class V, fold_of WHAT>
+struct folding {
+  static constexpr int results = WHAT == fold_of::deviations ? 2 : 1;
+  static constexpr bool from = WHAT == fold_of::deviations || WHAT == fold_of::exponentials;
+  static constexpr bool adds =
+      WHAT != fold_of::product && WHAT != fold_of::largest && WHAT != fold_of::smallest && WHAT != fold_of::peak;
+  static constexpr float nothing = WHAT == fold_of::product    ? 1.0f
+                                   : WHAT == fold_of::largest  ? -__builtin_inff()
+                                   : WHAT == fold_of::smallest ? __builtin_inff()
+                                   : WHAT == fold_of::peak     ? -most_of_all
+                                                               : 0.0f;
+  QUERN_INLINE static V value(V x, V about) {
+    switch (WHAT) {
+      case fold_of::magnitudes: return magnitude(x);
+      case fold_of::squares: return x * x;
+      case fold_of::deviations: return x - about;
+      case fold_of::exponentials: return exponential(x - about);
+      default: return x;
+    }
+  }
+  QUERN_INLINE static V joined(V a, V b) {
+    switch (WHAT) {
+      case fold_of::product: return a * b;
+      case fold_of::largest: return kept(a, V::max(a, b));
+      case fold_of::smallest: return kept(a, V::min(a, b));
+      case fold_of::peak: return V::max(b, a);
+      default: return a + b;
+    }
+  }
+  // A NaN in b is in the result already.
+  QUERN_INLINE static V kept(V a, V result) { return V::select(a == a, result, a); }
+};
+
+// Lane i + 8, 4, 2, 1 for lane i.
+alignas(64) inline constexpr int32_t lanes_on[4][16] = {{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7},
+                                                        {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3},
+                                                        {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1},
+                                                        {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0}};
+alignas(64) inline constexpr float lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// All lanes into lane 0 of the first vector.
+template <class V, class F, int L>
+QUERN_INLINE V joined_lanes(V* lanes) {
+  QUERN_UNROLL for (int half = L / 2; half > 0; half /= 2) QUERN_UNROLL for (int l = 0; l < half; ++l) lanes[l] =
+      F::joined(lanes[l], lanes[l + half]);
+  V x = lanes[0];
+  QUERN_UNROLL for (int i = 0; i < 4; ++i) if ((8 >> i) < V::width) x =
+      F::joined(x, V::permute(x, V::load_index(lanes_on[i])));
+  return x;
+}
+
+template <class V, fold_of WHAT>
+void fold_along(const slices_fold_f32& f) {
+  using F = folding<V, WHAT>;
+  constexpr bool twice = F::results == 2;
+  constexpr int L = (twice ? 32 : 64) / V::width;
+  constexpr size_t chunk = L * V::width;
+  const V numbers = V::load(lane_numbers), nothing = V::set1(F::nothing);
+  const size_t whole = f.n / chunk * chunk;
+  for (size_t s = 0; s < f.count; ++s) {
+    const float* row = f.src + ptrdiff_t(s) * f.step;
+    float* keep = f.keep ? f.keep + ptrdiff_t(s) * f.keep_step : nullptr;
+    const V about = F::from ? V::set1(f.from[s]) : nothing;
+    V acc[L], also[twice ? L : 1];
+    QUERN_UNROLL for (V& x : acc) x = nothing;
+    QUERN_UNROLL for (V& x : also) x = nothing;
+    const auto add = [&](int l, V x) {
+      acc[l] = F::joined(acc[l], x);
+      if constexpr (twice) also[l] = V::fma(x, x, also[l]);
+    };
+    for (size_t i = 0; i < f.m; ++i, row += f.row) {
+      size_t j = 0;
+      for (; j < whole; j += chunk) QUERN_UNROLL for (int l = 0; l < L; ++l) {
+          const V x = F::value(V::load(row + j + size_t(l) * V::width), about);
+          if constexpr (WHAT == fold_of::exponentials)
+            if (keep) x.store(keep + j + size_t(l) * V::width);
+          add(l, x);
+        }
+      if (j < f.n) QUERN_UNROLL for (int l = 0; l < L; ++l) {
+          const size_t at = j + size_t(l) * V::width;
+          if (at + V::width <= f.n) {
+            const V x = F::value(V::load(row + at), about);
+            if constexpr (WHAT == fold_of::exponentials)
+              if (keep) x.store(keep + at);
+            add(l, x);
+          } else if (at < f.n) {
+            const size_t rest = f.n - at;
+            const V x = F::value(V::load_part(row + at, rest), about);
+            if constexpr (WHAT == fold_of::exponentials)
+              if (keep) x.store_part(keep + at, rest);
+            add(l, V::select(numbers < V::set1(static_cast<float>(rest)), x, nothing));
+          }
+        }
+      if (keep) keep += f.n;
+    }
+    joined_lanes<V, F, L>(acc).store_part(f.to + s, 1);
+    if constexpr (twice) joined_lanes<V, F, L>(also).store_part(f.also + s, 1);
+  }
+}
+
+template <class V>
+struct column_sums {
+  V x, square;
+};
+
+// ROWS rows from row i on of a vector of columns, as a tree.
+template <class V, fold_of WHAT, int ROWS, class Load>
+QUERN_INLINE column_sums<V> rows_down(const slices_fold_f32& f, const float* row, size_t i, size_t j, V about,
+                                      const Load& load) {
+  using F = folding<V, WHAT>;
+  if constexpr (ROWS == 1) {
+    const V x = F::value(load(row + j), about);
+    if constexpr (WHAT == fold_of::exponentials) {
+      float* const to = f.keep + i * f.n + j;
+      if (f.keep) f.n - j >= V::width ? x.store(to) : x.store_part(to, f.n - j);
+    }
+    if constexpr (F::results == 2) return {x, x * x};
+    return {x, x};
+  } else {
+    const column_sums<V> a = rows_down<V, WHAT, ROWS / 2>(f, row, i, j, about, load),
+                         b = rows_down<V, WHAT, ROWS / 2>(f, row + ROWS / 2 * f.row, i + ROWS / 2, j, about, load);
+    return {F::joined(a.x, b.x), a.square + b.square};
+  }
+}
+
+template <class V, fold_of WHAT>
+void fold_down(const slices_fold_f32& f) {
+  using F = folding<V, WHAT>;
+  const V nothing = V::set1(F::nothing);
+  for (size_t j = 0; j < f.n; j += V::width) {
+    nothing.store(f.to + j);
+    if constexpr (F::results == 2) nothing.store(f.also + j);
+  }
+  const auto columns = [&](auto step, const float* row, size_t i, size_t j, const auto& load) {
+    const V about = F::from ? V::load(f.from + j) : nothing;
+    const column_sums<V> sum = rows_down<V, WHAT, step.value>(f, row, i, j, about, load);
+    F::joined(V::load(f.to + j), sum.x).store(f.to + j);
+    if constexpr (F::results == 2) (V::load(f.also + j) + sum.square).store(f.also + j);
+  };
+  const auto rows = [&](auto step, const float* row, size_t i) {
+    size_t j = 0;
+    for (; j + V::width <= f.n; j += V::width) columns(step, row, i, j, [](const float* p) { return V::load(p); });
+    const size_t rest = f.n - j;
+    if (rest) columns(step, row, i, j, [rest](const float* p) { return V::load_part(p, rest); });
+  };
+  const float* row = f.src;
+  size_t i = 0;
+  for (; i + 8 <= f.m; i += 8, row += 8 * f.row) rows(std::integral_constant<int, 8>(), row, i);
+  for (; i < f.m; ++i, row += f.row) rows(std::integral_constant<int, 1>(), row, i);
+}
+
+template <class V, fold_of WHAT>
+void fold_one(const slices_fold_f32& f) {
+  f.down ? fold_down<V, WHAT>(f) : fold_along<V, WHAT>(f);
+}
+
+template <class V>
+void fold_slices(const slices_fold_f32& f) {
+  switch (f.what) {
+    case fold_of::sum: return fold_one<V, fold_of::sum>(f);
+    case fold_of::magnitudes: return fold_one<V, fold_of::magnitudes>(f);
+    case fold_of::squares: return fold_one<V, fold_of::squares>(f);
+    case fold_of::deviations: return fold_one<V, fold_of::deviations>(f);
+    case fold_of::product: return fold_one<V, fold_of::product>(f);
+    case fold_of::largest: return fold_one<V, fold_of::largest>(f);
+    case fold_of::smallest: return fold_one<V, fold_of::smallest>(f);
+    case fold_of::peak: return fold_one<V, fold_of::peak>(f);
+    case fold_of::exponentials: return fold_one<V, fold_of::exponentials>(f);
+  }
+}
+
+}  // namespace
+}  // namespace quern
