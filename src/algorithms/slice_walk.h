@@ -36,6 +36,7 @@ struct slice_family {
   // Such pieces, and rows of them, decide the order of sums.
   static constexpr int64_t along_elements = 4096, across_rows = 512, narrow = 64, wide = 128;
 
+  element_axis origin = {};
   axes outer;
   struct {
     axes inner;
@@ -100,20 +101,20 @@ struct slice_walk {
   slice_family family[2];
   int families = 0;
   int64_t block = 1, elements = 1, slices = 1;
-  bool reduces, aligned = true;  // groups and blocks
-  bool blocks_differ = false;
+  bool reduces, aligned = true;        // groups and blocks
+  quern_layout blocked = QUERN_NCHW;   // the one with blocks
+  const char* other_blocks = nullptr;  // the tensor that has others
 
   explicit slice_walk(const quern_problem& p) : reduces(is_reduction(p.op) || is_pooling(p.op)) {
-    const quern_tensor* const tensors[] = {&p.src, &p.dst, &p.residual};
     const int32_t in_slice = axes_of_slices(p);
     const quern_epilogue& e = p.epilogue;
     const int64_t channel = e.scale || e.bias || e.activation == QUERN_PRELU;
     const auto own_block = [](const quern_tensor& t) { return t.size[1] > 1 ? block_of(t.layout) : 1; };
-    for (const quern_tensor* t : tensors) {
+    for (const quern_tensor* t : {&p.src, &p.dst, &p.residual}) {
       const int64_t b = own_block(*t);
-      if (b == 1 || (t == &p.residual && !e.residual)) continue;
-      blocks_differ |= block != 1 && b != block;
-      block = b;
+      if (b == 1 || b == block || (t == &p.residual && !e.residual)) continue;
+      if (block != 1 && !other_blocks) other_blocks = t == &p.dst ? "dst.layout" : "residual.layout";
+      if (block == 1) block = b, blocked = t->layout;
     }
     for (int i = 0; i < 5; ++i) (in_slice >> i & 1 ? elements : slices) *= p.src.size[i];
     const bool of_channels = in_slice & QUERN_AXIS_C;
@@ -141,7 +142,7 @@ struct slice_walk {
       if (apart || families == 0) ++families;
       slice_family& f = family[families - 1];
       auto& part = f.part[f.parts++];
-      part.origin = run == 0 ? element_axis{} : last;
+      (apart ? f.origin : part.origin) = run == 0 ? element_axis{} : last;
       if (!of_channels) {
         add(f.outer, some(lanes, width), false), add(f.outer, some(blocks, count), false);
       } else if (cuts) {

@@ -28,9 +28,10 @@ refusal refuse(const full_problem& p, const kernel&) {
   const slice_walk w(p);
   if (w.slices == 0 || w.elements == 0) return {};
   const bool residual = p.epilogue.residual;
-  if (w.blocks_differ && block_of(p.dst.layout) != w.block)
-    return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, p.src.layout};
-  if (w.blocks_differ) return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, p.src.layout};
+  if (w.other_blocks) {
+    const bool dst = block_of(p.dst.layout) > 1 && p.dst.layout != w.blocked;
+    return {QUERN_REASON_LAYOUT, w.other_blocks, dst ? p.dst.layout : p.residual.layout, w.blocked};
+  }
   if (!w.aligned) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
   for (int k = 0; k < w.families; ++k) {
     const slice_family& f = w.family[k];
@@ -98,7 +99,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   for (int i = 0; i < w.families; ++i)
     if (p.op == QUERN_SOFTMAX && keeps_exponentials(p, w.family[i], w))
       kept = std::max(kept, w.elements * (w.family[i].along ? b.word[batch] : b.word[columns]));
-  b.workspace_bytes = uint64_t(up(4 * (kept + padding), QUERN_ALIGN) * QUERN_ALIGN);
+  if (kept) b.workspace_bytes = uint64_t(up(4 * (kept + padding), QUERN_ALIGN) * QUERN_ALIGN);
   return b;
 }
 
@@ -399,7 +400,7 @@ void run(const job& j, const execution& e) {
     const int64_t first = digit(item, up(side.count, most)) * most;
     item_memory memory;
     item_run now = {j, e, w, f, {}, std::min(most, side.count - first), 1, nullptr, memory};
-    now.at = slice_family::sum(f.outer.at(item, f.taken()), side.times(first));
+    now.at = slice_family::sum(f.origin, slice_family::sum(f.outer.at(item, f.taken()), side.times(first)));
     now.copies = f.copies(now.results, !w.reduces, j.problem.epilogue.residual);
     if (j.problem.op == QUERN_SOFTMAX) now.keep = reinterpret_cast<float*>(workspace);
     now.run();
