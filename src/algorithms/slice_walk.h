@@ -40,7 +40,7 @@ struct slice_family {
   axes outer;
   struct {
     axes inner;
-    element_axis origin;
+    element_axis origin = {};
   } part[2];
   int parts = 0;
   bool along = true;
