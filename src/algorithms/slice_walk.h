@@ -44,6 +44,7 @@ struct slice_family {
   } part[2];
   int parts = 0;
   bool along = true;
+  int64_t together = 1;  // columns that one slice has side by side
 
   // What a call for several slices, or their columns, runs along; how many axes of `outer` that takes.
   int taken() const { return outer.used > 0 && (along || outer.list[0].src == 1); }
@@ -135,6 +136,8 @@ struct slice_walk {
     const element_axis last = blocks.times(blocks.count);
     const bool cuts = groups > 1 && own % block != 0;  // blocks into groups
     aligned = !cuts || block % std::max<int64_t>(own, 1) == 0;
+    // Small groups of channels that are densest: few elements of a slice follow each other, whole pixels do.
+    const bool side_by_side = groups > 1 && block == 1 && own <= 64 && own > 1 && p.src.stride[1] == 1;
     for (int run = 0; run < 2; ++run) {
       if (run == 0 ? blocks.count == 0 : rest == 0) continue;
       const int64_t width = run == 0 ? block : rest, count = run == 0 ? blocks.count : 1;
@@ -145,6 +148,9 @@ struct slice_walk {
       (apart ? f.origin : part.origin) = run == 0 ? element_axis{} : last;
       if (!of_channels) {
         add(f.outer, some(lanes, width), false), add(f.outer, some(blocks, count), false);
+      } else if (side_by_side) {
+        f.together = own;
+        add(f.outer, some(blocks, c), false);
       } else if (cuts) {
         add(part.inner, some(lanes, own), true);
         add(f.outer, some(lanes.times(own), width / std::max<int64_t>(own, 1)), false);

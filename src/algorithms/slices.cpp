@@ -20,6 +20,7 @@ enum word { batch, columns, batches, parts, streams, keeps };
 
 constexpr int64_t most_results = 256, padding = 16;        // slices of an item
 constexpr int64_t kept_along = 16384, kept_across = 1024;  // elements of a slice whose exponentials are kept
+constexpr int64_t at_once = 4096;  // elements of neighbouring slices that L1 keeps beside what becomes of them
 constexpr int64_t sample_elements = 64, sample_rows = 8;
 
 refusal refuse(const full_problem& p, const kernel&) {
@@ -88,7 +89,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // Slices of an item: as many as keep the call busy, fewer where workers would have none.
   const int64_t wanted = b.workers > 1 ? 4 * int64_t(b.workers) : 1;
   const int64_t share = std::max<int64_t>(1, w.slices / wanted);
-  b.word[batch] = std::clamp<int64_t>(8192 / std::max<int64_t>(w.elements, 1), 1, std::min<int64_t>(share, 64));
+  b.word[batch] = std::clamp<int64_t>(at_once / std::max<int64_t>(w.elements, 1), 1, std::min<int64_t>(share, 64));
   int64_t across = most_results;
   if (is_softmax(p.op)) across = std::clamp<int64_t>(kept_along / std::max<int64_t>(w.elements, 1), 64, across);
   across = std::clamp<int64_t>(share / 16 * 16, 64, across);
@@ -216,6 +217,22 @@ struct item_run {
     });
   }
 
+  // Of columns to those of their slice, which all of its columns get.
+  void join_columns(bool centers) const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    const int64_t n = f.together;
+    for (int64_t first = 0; first < results; first += n) {
+      double sum = 0, squares = 0;
+      for (int64_t r = first; r < first + n; ++r) sum += x[r];
+      if (centers) {
+        sum /= double(n);
+        for (int64_t r = first; r < first + n; ++r)
+          squares += y[r] + (x[r] - sum) * (x[r] - sum) * (count() / double(n));
+      }
+      for (int64_t r = first; r < first + n; ++r) x[r] = sum, y[r] = squares;
+    }
+  }
+
   // The largest and the sum of exponentials, of slices that are read twice.
   void peaks_then_sums() const {
     double *const x = memory.of.x, *const y = memory.of.y;
@@ -341,12 +358,13 @@ struct item_run {
   }
 
   void normalize() const {
-    const double *const x = memory.of.x, *const y = memory.of.y;
+    double *const x = memory.of.x, *const y = memory.of.y;
     const bool centers = p().op == QUERN_NORM;
     if (centers)
       mean_and_squares();
     else
       fold_all(fold_of::squares);
+    if (f.together > 1) join_columns(centers);
     for (int64_t r = 0; r < results; ++r) {
       const double mean = centers ? x[r] : 0, squares = centers ? (y[r] < 0 ? 0 : y[r]) : x[r],
                    factor = 1 / std::sqrt(squares / count() + double(p().epsilon));
@@ -382,6 +400,11 @@ struct item_run {
   }
 };
 
+// Slices of an item, or columns, of which all that one slice has are together.
+int64_t most_of(const slice_family& f, const int64_t* word) {
+  return f.along ? word[batch] : word[columns] / f.together * f.together;
+}
+
 void run(const job& j, const execution& e) {
   const slice_walk w(j.problem);
   if (w.slices == 0 || (w.elements == 0 && !w.reduces)) return;
@@ -389,14 +412,14 @@ void run(const job& j, const execution& e) {
   int64_t items[2] = {};
   for (int i = 0; i < w.families; ++i) {
     const slice_family& f = w.family[i];
-    items[i] = up(f.side().count, f.along ? word[batch] : word[columns]) * f.places();
+    items[i] = up(f.side().count, most_of(f, word)) * f.places();
   }
   for_each_item(j, e, items[0] + items[1], [&](int64_t item, char* workspace) {
     const bool second = item >= items[0];
     if (second) item -= items[0];
     const slice_family& f = w.family[second];
     const element_axis side = f.side();
-    const int64_t most = f.along ? word[batch] : word[columns];
+    const int64_t most = most_of(f, word);
     const int64_t first = digit(item, up(side.count, most)) * most;
     item_memory memory;
     item_run now = {j, e, w, f, {}, std::min(most, side.count - first), 1, nullptr, memory};

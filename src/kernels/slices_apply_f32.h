@@ -92,11 +92,51 @@ void apply_rows(const slices_apply_f32& f) {
   }
 }
 
+// Down columns what belongs to a column is loaded once for some rows; channels run along them, or nothing depends on a
+// channel.
+template <class V, apply_of WHAT, bool CLAMPED>
+void apply_columns(const slices_apply_f32& f) {
+  constexpr size_t most_rows = 8;
+  const epilogue_f32& e = *f.out.epilogue;
+  const V alpha = V::set1(e.alpha), lower = V::set1(e.lower), upper = V::set1(e.upper), nothing = V::set1(-0.0f);
+  const bool streams = f.out.stream && is_aligned<V>(f.out.c, f.out.ldc);
+  for (size_t i = 0; i < f.m; i += most_rows) {
+    const size_t rows = f.m - i < most_rows ? f.m - i : most_rows;
+    const auto column = [&](size_t j, const auto& load, const auto& store) {
+      const V a = V::load(f.a + j), b = V::load(f.b + j), c = V::load(f.c + j);
+      const V factor = CLAMPED && e.scale ? alpha * load(e.scale + f.out.channel + j) : alpha,
+              bias = CLAMPED && e.bias ? load(e.bias + f.out.channel + j) : nothing;
+      const float* x = f.src + ptrdiff_t(i) * f.row + j;
+      float* y = f.out.c + i * f.out.ldc + j;
+      for (size_t r = 0; r < rows; ++r, x += f.row, y += f.out.ldc) {
+        V v = applied<V, WHAT>(load(x), a, b, c);
+        if constexpr (CLAMPED) v = V::min(upper, V::max(lower, V::fma(v, factor, bias)));
+        store(v, y);
+      }
+    };
+    const auto whole = [](const float* p) { return V::load(p); };
+    size_t j = 0;
+    if (streams)
+      for (; j + V::width <= f.n; j += V::width) column(j, whole, [](V v, float* p) { v.stream(p); });
+    else
+      for (; j + V::width <= f.n; j += V::width) column(j, whole, [](V v, float* p) { v.store(p); });
+    const size_t rest = f.n - j;
+    if (rest)
+      column(
+          j, [rest](const float* p) { return V::load_part(p, rest); },
+          [rest](V v, float* p) { v.store_part(p, rest); });
+  }
+}
+
 template <class V, apply_of WHAT, bool DOWN>
 void apply_ending(const slices_apply_f32& f) {
   const epilogue_f32& e = *f.out.epilogue;
+  if constexpr (DOWN)
+    if (e.plain) return apply_columns<V, WHAT, false>(f);
   if (e.plain) return apply_rows<V, WHAT, DOWN, ending::none>(f);
   const bool clamps = e.activation == QUERN_IDENTITY || e.activation == QUERN_RELU || e.activation == QUERN_CLAMP;
+  if constexpr (DOWN)
+    if (clamps && !f.out.residual && !f.out.channels_are_rows) return apply_columns<V, WHAT, true>(f);
   if (clamps && !f.out.residual) return apply_rows<V, WHAT, DOWN, ending::clamped>(f);
   apply_rows<V, WHAT, DOWN, ending::finished>(f);
 }

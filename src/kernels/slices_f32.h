@@ -16,11 +16,12 @@ namespace {
 
 inline constexpr float most_of_all = 0x1.fffffep+127f;
 
-// e^x for x <= 0, -infinity included; denormal results are rounded once.
+// e^x for x <= 0, -infinity included: of a power 2^n of which n + 64 is a float's, the rest is a constant.  Denormal
+// results are rounded once.
 template <class V>
 QUERN_INLINE V exponential(V x) {
   const power<V> p = power_of_e(V::max(V::set1(-110.0f), x));
-  return scale(V::set1(1.0f) + p.t, p.n);
+  return (V::set1(1.0f) + p.t) * V::pow2(p.n + V::set1(64.0f)) * V::set1(0x1p-64f);
 }
 
 // What becomes of an element, and of two results; of nothing.
@@ -149,6 +150,10 @@ QUERN_INLINE column_sums<V> rows_down(const slices_fold_f32& f, const float* row
   }
 }
 
+// Rows that are one tree: registers hold few exponentials at work.
+template <fold_of WHAT>
+constexpr int tree_rows = WHAT == fold_of::exponentials ? 2 : 8;
+
 template <class V, fold_of WHAT>
 void fold_down(const slices_fold_f32& f) {
   using F = folding<V, WHAT>;
@@ -171,7 +176,8 @@ void fold_down(const slices_fold_f32& f) {
   };
   const float* row = f.src;
   size_t i = 0;
-  for (; i + 8 <= f.m; i += 8, row += 8 * f.row) rows(std::integral_constant<int, 8>(), row, i);
+  constexpr int tree = tree_rows<WHAT>;
+  for (; i + tree <= f.m; i += tree, row += tree * f.row) rows(std::integral_constant<int, tree>(), row, i);
   for (; i < f.m; ++i, row += f.row) rows(std::integral_constant<int, 1>(), row, i);
 }
 
