@@ -516,7 +516,7 @@ struct pool_f32 {
 //
 // Sums are added up in an order that m and n alone fix.  Of a piece element j of each row goes to lane j % 64 (of
 // deviations, 32); lanes are added 32 apart, 16, 8, 4, 2 and neighbours.  Down a column eight rows, of
-// exponentials two, are added as a tree, and such sums one after the other.
+// exponentials four, are added as a tree, and such sums one after the other.
 enum class fold_of : uint8_t {
   sum,           // x
   magnitudes,    // |x|

@@ -75,6 +75,16 @@ void apply_rows(const slices_apply_f32& f) {
           };
           const auto whole = [](const float* p) { return V::load(p); };
           size_t j = 0;
+          if constexpr (WHAT == apply_of::exponential && !DOWN && END == ending::none)
+            for (; j + 4 * V::width <= f.n; j += 4 * V::width) {
+              V v[4];
+              QUERN_UNROLL for (int g = 0; g < 4; ++g) v[g] = V::load(x + j + size_t(g) * V::width);
+              exponentials4(v, a0);
+              QUERN_UNROLL for (int g = 0; g < 4; ++g) {
+                float* const to = y + j + size_t(g) * V::width;
+                streams ? (v[g] * b0).stream(to) : (v[g] * b0).store(to);
+              }
+            }
           if (streams)
             for (; j + V::width <= f.n; j += V::width) ended(V::load(x + j), j, whole).stream(y + j);
           else

@@ -24,6 +24,31 @@ QUERN_INLINE V exponential(V x) {
   return (V::set1(1.0f) + p.t) * V::pow2(p.n + V::set1(64.0f)) * V::set1(0x1p-64f);
 }
 
+// Two vectors at once, or two of these: what depends on each other in one is hidden by the others, of which a core sees
+// too few where they follow one after the other (an exponential in 23 clocks instead of TODO, Zen 4).
+template <class V>
+struct twin {
+  V a, b;
+
+  QUERN_INLINE static twin set1(float x) { return {V::set1(x), V::set1(x)}; }
+  QUERN_INLINE friend twin operator+(twin x, twin y) { return {x.a + y.a, x.b + y.b}; }
+  QUERN_INLINE friend twin operator-(twin x, twin y) { return {x.a - y.a, x.b - y.b}; }
+  QUERN_INLINE friend twin operator*(twin x, twin y) { return {x.a * y.a, x.b * y.b}; }
+  QUERN_INLINE static twin fma(twin x, twin y, twin z) { return {V::fma(x.a, y.a, z.a), V::fma(x.b, y.b, z.b)}; }
+  QUERN_INLINE static twin fnma(twin x, twin y, twin z) { return {V::fnma(x.a, y.a, z.a), V::fnma(x.b, y.b, z.b)}; }
+  QUERN_INLINE static twin max(twin x, twin y) { return {V::max(x.a, y.a), V::max(x.b, y.b)}; }
+  QUERN_INLINE static twin round_even(twin x) { return {V::round_even(x.a), V::round_even(x.b)}; }
+  QUERN_INLINE static twin pow2(twin x) { return {V::pow2(x.a), V::pow2(x.b)}; }
+};
+
+// x[i] = e^(x[i] - about)
+template <class V>
+QUERN_INLINE void exponentials4(V* x, V about) {
+  using four = twin<twin<V>>;
+  const four y = exponential(four{{x[0] - about, x[1] - about}, {x[2] - about, x[3] - about}});
+  x[0] = y.a.a, x[1] = y.a.b, x[2] = y.b.a, x[3] = y.b.b;
+}
+
 // What becomes of an element, and of two results; of nothing.
 template <class V, fold_of WHAT>
 struct folding {
@@ -81,6 +106,7 @@ void fold_along(const slices_fold_f32& f) {
   using F = folding<V, WHAT>;
   constexpr bool twice = F::results == 2;
   constexpr int L = (twice ? 32 : 64) / V::width;
+  constexpr int G = L < 4 ? L : 4;
   constexpr size_t chunk = L * V::width;
   const V numbers = V::load(lane_numbers), nothing = V::set1(F::nothing);
   const size_t whole = f.n / chunk * chunk;
@@ -97,11 +123,17 @@ void fold_along(const slices_fold_f32& f) {
     };
     for (size_t i = 0; i < f.m; ++i, row += f.row) {
       size_t j = 0;
-      for (; j < whole; j += chunk) QUERN_UNROLL for (int l = 0; l < L; ++l) {
-          const V x = F::value(V::load(row + j + size_t(l) * V::width), about);
-          if constexpr (WHAT == fold_of::exponentials)
-            if (keep) x.store(keep + j + size_t(l) * V::width);
-          add(l, x);
+      for (; j < whole; j += chunk) QUERN_UNROLL for (int l = 0; l < L; l += G) {
+          const size_t at = j + size_t(l) * V::width;
+          V x[G];
+          QUERN_UNROLL for (int g = 0; g < G; ++g) x[g] = V::load(row + at + size_t(g) * V::width);
+          if constexpr (WHAT == fold_of::exponentials) {
+            exponentials4(x, about);
+            if (keep) QUERN_UNROLL for (int g = 0; g < G; ++g) x[g].store(keep + at + size_t(g) * V::width);
+          } else {
+            QUERN_UNROLL for (V& v : x) v = F::value(v, about);
+          }
+          QUERN_UNROLL for (int g = 0; g < G; ++g) add(l + g, x[g]);
         }
       if (j < f.n) QUERN_UNROLL for (int l = 0; l < L; ++l) {
           const size_t at = j + size_t(l) * V::width;
@@ -135,12 +167,21 @@ template <class V, fold_of WHAT, int ROWS, class Load>
 QUERN_INLINE column_sums<V> rows_down(const slices_fold_f32& f, const float* row, size_t i, size_t j, V about,
                                       const Load& load) {
   using F = folding<V, WHAT>;
-  if constexpr (ROWS == 1) {
+  const auto keep = [&](V x, size_t r) {
+    if (!f.keep) return;
+    float* const to = f.keep + (i + r) * f.n + j;
+    f.n - j >= V::width ? x.store(to) : x.store_part(to, f.n - j);
+  };
+  if constexpr (WHAT == fold_of::exponentials && ROWS == 4) {
+    V x[4];
+    QUERN_UNROLL for (int r = 0; r < 4; ++r) x[r] = load(row + r * f.row + j);
+    exponentials4(x, about);
+    QUERN_UNROLL for (int r = 0; r < 4; ++r) keep(x[r], size_t(r));
+    const V sum = (x[0] + x[1]) + (x[2] + x[3]);
+    return {sum, sum};
+  } else if constexpr (ROWS == 1) {
     const V x = F::value(load(row + j), about);
-    if constexpr (WHAT == fold_of::exponentials) {
-      float* const to = f.keep + i * f.n + j;
-      if (f.keep) f.n - j >= V::width ? x.store(to) : x.store_part(to, f.n - j);
-    }
+    if constexpr (WHAT == fold_of::exponentials) keep(x, 0);
     if constexpr (F::results == 2) return {x, x * x};
     return {x, x};
   } else {
@@ -150,9 +191,9 @@ QUERN_INLINE column_sums<V> rows_down(const slices_fold_f32& f, const float* row
   }
 }
 
-// Rows that are one tree: registers hold few exponentials at work.
+// Rows that are one tree.
 template <fold_of WHAT>
-constexpr int tree_rows = WHAT == fold_of::exponentials ? 2 : 8;
+constexpr int tree_rows = WHAT == fold_of::exponentials ? 4 : 8;
 
 template <class V, fold_of WHAT>
 void fold_down(const slices_fold_f32& f) {
