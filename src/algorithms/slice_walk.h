@@ -62,7 +62,7 @@ struct slice_family {
     const element_axis& row = part[0].inner.list[0];
     if (row.src != columns || row.channel != 0) return 1;
     if ((writes && row.dst != columns) || (residual && row.residual != columns)) return 1;
-    return std::clamp<int64_t>(row.count, 1, wide / columns);
+    return std::clamp<int64_t>(row.count / 8, 1, wide / columns);  // eight are a tree
   }
 
   template <class Body>

@@ -27,13 +27,13 @@ refusal refuse(const full_problem& p, const kernel&) {
   if (is_pooling(p.op) && !is_whole_image(p))
     return {QUERN_REASON_SHAPE, "window.filter[2]", p.window.filter[2], p.src.size[4]};
   const slice_walk w(p);
-  if (w.slices == 0 || w.elements == 0) return {};
   const bool residual = p.epilogue.residual;
   if (w.other_blocks) {
     const bool dst = block_of(p.dst.layout) > 1 && p.dst.layout != w.blocked;
     return {QUERN_REASON_LAYOUT, w.other_blocks, dst ? p.dst.layout : p.residual.layout, w.blocked};
   }
   if (!w.aligned) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
+  if (w.slices == 0 || w.elements == 0) return {};
   for (int k = 0; k < w.families; ++k) {
     const slice_family& f = w.family[k];
     for (int i = 0; i < f.parts; ++i) {
@@ -173,20 +173,18 @@ struct item_run {
                            : what == fold_of::smallest ? HUGE_VAL
                                                        : 0;
     for (int64_t r = 0; r < results; ++r) x[r] = nothing;
-    each_piece([&](const slice_piece& piece) {
-      j.row.slices->fold(fold_of_piece(piece, what));
-      merge_piece(piece, [&](int64_t r, int64_t i) {
-        const double v = double(memory.to[i]);
-        if (what == fold_of::product)
-          x[r] *= v;
-        else if (what == fold_of::largest)
-          x[r] = x[r] > v || x[r] != x[r] ? x[r] : v;
-        else if (what == fold_of::smallest)
-          x[r] = x[r] < v || x[r] != x[r] ? x[r] : v;
-        else
-          x[r] += v;
+    const auto all = [&](const auto& join) {
+      each_piece([&](const slice_piece& piece) {
+        j.row.slices->fold(fold_of_piece(piece, what));
+        merge_piece(piece, [&](int64_t r, int64_t i) { x[r] = join(x[r], double(memory.to[i])); });
       });
-    });
+    };
+    switch (what) {
+      case fold_of::product: return all([](double a, double b) { return a * b; });
+      case fold_of::largest: return all([](double a, double b) { return a > b || a != a ? a : b; });
+      case fold_of::smallest: return all([](double a, double b) { return a < b || a != a ? a : b; });
+      default: all([](double a, double b) { return a + b; });
+    }
   }
 
   void mean_and_squares() const {
@@ -199,8 +197,14 @@ struct item_run {
       sample.m = std::min<size_t>(call.m, f.along ? std::max<size_t>(1, sample_elements / sample.n) : sample_rows);
       sample.to = memory.from;
       j.row.slices->fold(sample);
+      sample.what = fold_of::magnitudes, sample.to = memory.to;
+      j.row.slices->fold(sample);
+      // In few bits, of as many as what is typical has: numbers of few bits have exact differences to it.
       const float some = 1.0f / float(f.along ? sample.m * sample.n : sample.m);
-      for (int64_t i = 0; i < results * int64_t(piece.copies); ++i) memory.from[i] *= some;
+      for (int64_t i = 0; i < results * int64_t(piece.copies); ++i) {
+        const float coarse = memory.to[i] * some * 4096;
+        memory.from[i] = memory.from[i] * some + coarse - coarse;
+      }
       call.what = fold_of::deviations;
       j.row.slices->fold(call);
       const double here = double(f.along ? call.m * call.n : call.m);
@@ -368,8 +372,10 @@ struct item_run {
     for (int64_t r = 0; r < results; ++r) {
       const double mean = centers ? x[r] : 0, squares = centers ? (y[r] < 0 ? 0 : y[r]) : x[r],
                    factor = 1 / std::sqrt(squares / count() + double(p().epsilon));
-      memory.a[r] = float(mean), memory.b[r] = float(factor);
-      memory.c[r] = float((double(memory.a[r]) - mean) * factor);  // what rounding took from the mean
+      // What rounding took from the mean; below 2^-40 it is that of doubles, and the mean was a float, or zero.
+      const auto some = [](double v) { return std::abs(v) < 0x1p-40 ? 0 : v; };
+      memory.a[r] = some(mean * factor) == 0 ? 0 : float(mean), memory.b[r] = float(factor);
+      memory.c[r] = float(some((double(memory.a[r]) - mean) * factor));
     }
     apply(apply_of::scaled, nullptr);
   }

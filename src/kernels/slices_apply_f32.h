@@ -32,6 +32,7 @@ void apply_rows(const slices_apply_f32& f) {
   const epilogue_f32& e = *f.out.epilogue;
   const bool rows = f.out.channels_are_rows;
   const V alpha = V::set1(e.alpha), lower = V::set1(e.lower), upper = V::set1(e.upper);
+  const bool bounded = e.activation != QUERN_IDENTITY;
   const bool streams = f.out.stream && is_aligned<V>(f.out.c, f.out.ldc | size_t(f.dst_step));
   alignas(64) float tile[END == ending::finished ? tile_floats : 1];
   for (size_t s = 0; s < f.count; ++s) {
@@ -61,6 +62,9 @@ void apply_rows(const slices_apply_f32& f) {
         const auto row = [&](auto along) {
           constexpr bool each = along.value;
           const V nothing = V::set1(-0.0f);
+          const size_t n = f.n;
+          const float *const scale = e.scale ? e.scale + channel : nullptr, *const biases =
+                                                                                e.bias ? e.bias + channel : nullptr;
           const V factor0 = !each && e.scale ? alpha * V::set1(e.scale[channel]) : alpha,
                   bias0 = !each && e.bias ? V::set1(e.bias[channel]) : nothing;
           const auto ended = [&](V v, size_t j, const auto& load) {
@@ -68,15 +72,16 @@ void apply_rows(const slices_apply_f32& f) {
             if constexpr (END == ending::none) return v;
             V factor = factor0, bias = bias0;
             if constexpr (each) {
-              if (e.scale) factor = alpha * load(e.scale + channel + j);
-              if (e.bias) bias = load(e.bias + channel + j);
+              if (scale) factor = alpha * load(scale + j);
+              if (biases) bias = load(biases + j);
             }
-            return V::min(upper, V::max(lower, V::fma(v, factor, bias)));
+            v = V::fma(v, factor, bias);
+            return bounded ? V::min(upper, V::max(lower, v)) : v;
           };
           const auto whole = [](const float* p) { return V::load(p); };
           size_t j = 0;
           if constexpr (WHAT == apply_of::exponential && !DOWN && END == ending::none)
-            for (; j + 4 * V::width <= f.n; j += 4 * V::width) {
+            for (; j + 4 * V::width <= n; j += 4 * V::width) {
               V v[4];
               QUERN_UNROLL for (int g = 0; g < 4; ++g) v[g] = V::load(x + j + size_t(g) * V::width);
               exponentials4(v, a0);
@@ -86,10 +91,10 @@ void apply_rows(const slices_apply_f32& f) {
               }
             }
           if (streams)
-            for (; j + V::width <= f.n; j += V::width) ended(V::load(x + j), j, whole).stream(y + j);
+            for (; j + V::width <= n; j += V::width) ended(V::load(x + j), j, whole).stream(y + j);
           else
-            for (; j + V::width <= f.n; j += V::width) ended(V::load(x + j), j, whole).store(y + j);
-          const size_t rest = f.n - j;
+            for (; j + V::width <= n; j += V::width) ended(V::load(x + j), j, whole).store(y + j);
+          const size_t rest = n - j;
           const auto part = [rest](const float* p) { return V::load_part(p, rest); };
           if (rest) ended(part(x + j), j, part).store_part(y + j, rest);
         };

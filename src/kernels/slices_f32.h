@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "activation.h"
+#include "each_number.h"
 #include "kernel.h"
 
 namespace quern {
@@ -93,11 +94,14 @@ alignas(64) inline constexpr float lane_numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8
 // All lanes into lane 0 of the first vector.
 template <class V, class F, int L>
 QUERN_INLINE V joined_lanes(V* lanes) {
-  QUERN_UNROLL for (int half = L / 2; half > 0; half /= 2) QUERN_UNROLL for (int l = 0; l < half; ++l) lanes[l] =
-      F::joined(lanes[l], lanes[l + half]);
+  if constexpr (L > 1) {
+    QUERN_UNROLL for (int l = 0; l < L / 2; ++l) lanes[l] = F::joined(lanes[l], lanes[l + L / 2]);
+    return joined_lanes<V, F, L / 2>(lanes);
+  }
   V x = lanes[0];
-  QUERN_UNROLL for (int i = 0; i < 4; ++i) if ((8 >> i) < V::width) x =
-      F::joined(x, V::permute(x, V::load_index(lanes_on[i])));
+  each_number<0, 4>([&]<int i>() {
+    if constexpr ((8 >> i) < V::width) x = F::joined(x, V::permute(x, V::load_index(lanes_on[i])));
+  });
   return x;
 }
 
@@ -109,7 +113,7 @@ void fold_along(const slices_fold_f32& f) {
   constexpr int G = L < 4 ? L : 4;
   constexpr size_t chunk = L * V::width;
   const V numbers = V::load(lane_numbers), nothing = V::set1(F::nothing);
-  const size_t whole = f.n / chunk * chunk;
+  const size_t n = f.n, whole = n / chunk * chunk;
   for (size_t s = 0; s < f.count; ++s) {
     const float* row = f.src + ptrdiff_t(s) * f.step;
     float* keep = f.keep ? f.keep + ptrdiff_t(s) * f.keep_step : nullptr;
@@ -123,34 +127,36 @@ void fold_along(const slices_fold_f32& f) {
     };
     for (size_t i = 0; i < f.m; ++i, row += f.row) {
       size_t j = 0;
-      for (; j < whole; j += chunk) QUERN_UNROLL for (int l = 0; l < L; l += G) {
-          const size_t at = j + size_t(l) * V::width;
+      for (; j < whole; j += chunk)
+        each_number<0, L / G>([&]<int g>() {
+          const size_t at = j + size_t(g) * G * V::width;
           V x[G];
-          QUERN_UNROLL for (int g = 0; g < G; ++g) x[g] = V::load(row + at + size_t(g) * V::width);
+          QUERN_UNROLL for (int l = 0; l < G; ++l) x[l] = V::load(row + at + size_t(l) * V::width);
           if constexpr (WHAT == fold_of::exponentials) {
             exponentials4(x, about);
-            if (keep) QUERN_UNROLL for (int g = 0; g < G; ++g) x[g].store(keep + at + size_t(g) * V::width);
+            if (keep) QUERN_UNROLL for (int l = 0; l < G; ++l) x[l].store(keep + at + size_t(l) * V::width);
           } else {
             QUERN_UNROLL for (V& v : x) v = F::value(v, about);
           }
-          QUERN_UNROLL for (int g = 0; g < G; ++g) add(l + g, x[g]);
-        }
-      if (j < f.n) QUERN_UNROLL for (int l = 0; l < L; ++l) {
+          QUERN_UNROLL for (int l = 0; l < G; ++l) add(g * G + l, x[l]);
+        });
+      if (j < n)
+        each_number<0, L>([&]<int l>() {
           const size_t at = j + size_t(l) * V::width;
-          if (at + V::width <= f.n) {
+          if (at + V::width <= n) {
             const V x = F::value(V::load(row + at), about);
             if constexpr (WHAT == fold_of::exponentials)
               if (keep) x.store(keep + at);
             add(l, x);
-          } else if (at < f.n) {
-            const size_t rest = f.n - at;
+          } else if (at < n) {
+            const size_t rest = n - at;
             const V x = F::value(V::load_part(row + at, rest), about);
             if constexpr (WHAT == fold_of::exponentials)
               if (keep) x.store_part(keep + at, rest);
             add(l, V::select(numbers < V::set1(static_cast<float>(rest)), x, nothing));
           }
-        }
-      if (keep) keep += f.n;
+        });
+      if (keep) keep += n;
     }
     joined_lanes<V, F, L>(acc).store_part(f.to + s, 1);
     if constexpr (twice) joined_lanes<V, F, L>(also).store_part(f.also + s, 1);
@@ -199,20 +205,23 @@ template <class V, fold_of WHAT>
 void fold_down(const slices_fold_f32& f) {
   using F = folding<V, WHAT>;
   const V nothing = V::set1(F::nothing);
-  for (size_t j = 0; j < f.n; j += V::width) {
-    nothing.store(f.to + j);
-    if constexpr (F::results == 2) nothing.store(f.also + j);
+  float *const to = f.to, *const also = f.also;  // a store of a vector may be of anything, to a compiler
+  const float* const from = f.from;
+  const size_t n = f.n;
+  for (size_t j = 0; j < n; j += V::width) {
+    nothing.store(to + j);
+    if constexpr (F::results == 2) nothing.store(also + j);
   }
   const auto columns = [&](auto step, const float* row, size_t i, size_t j, const auto& load) {
-    const V about = F::from ? V::load(f.from + j) : nothing;
+    const V about = F::from ? V::load(from + j) : nothing;
     const column_sums<V> sum = rows_down<V, WHAT, step.value>(f, row, i, j, about, load);
-    F::joined(V::load(f.to + j), sum.x).store(f.to + j);
-    if constexpr (F::results == 2) (V::load(f.also + j) + sum.square).store(f.also + j);
+    F::joined(V::load(to + j), sum.x).store(to + j);
+    if constexpr (F::results == 2) (V::load(also + j) + sum.square).store(also + j);
   };
   const auto rows = [&](auto step, const float* row, size_t i) {
     size_t j = 0;
-    for (; j + V::width <= f.n; j += V::width) columns(step, row, i, j, [](const float* p) { return V::load(p); });
-    const size_t rest = f.n - j;
+    for (; j + V::width <= n; j += V::width) columns(step, row, i, j, [](const float* p) { return V::load(p); });
+    const size_t rest = n - j;
     if (rest) columns(step, row, i, j, [rest](const float* p) { return V::load_part(p, rest); });
   };
   const float* row = f.src;
