@@ -122,6 +122,25 @@ TEST(slices, know_variances_far_from_zero) {
     }
 }
 
+// Squares of large and small numbers are none of f32.
+TEST(slices, know_squares_of_large_and_small_numbers) {
+  for (const quern_op op : {QUERN_REDUCE_L2, QUERN_NORM, QUERN_RMS_NORM})
+    for (const float size : {1e-30f, 1e25f, 1e36f})
+      for (const bool along : {true, false}) {
+        quern_problem p = slices_of(op, 300, along);
+        if (is_norm(op)) p.epsilon = 1e-37f;
+        if (op != QUERN_REDUCE_L2 && size < 1) continue;  // epsilon is more
+        dice d(1);
+        const operands in(
+            p, edge::back, [&] { return size * d.uniform(-1, 1); }, [] { return 0.0f; });
+        const solution want = solve(p, in, "reference", nullptr), got = solve(p, in, "slices", nullptr);
+        ASSERT_EQ(got.failure, "");
+        for (size_t i = 0; i < want.dst.size(); ++i)
+          ASSERT_NEAR(double(got.dst[i]), double(want.dst[i]), 1e-5 * std::abs(double(want.dst[i])) + 1e-5 * (size > 1))
+              << text(p) << " of " << size << " at " << i;
+      }
+}
+
 // Small exponentials down to the last denormal, and none beyond.
 TEST(slices, have_small_exponentials) {
   for (const bool along : {true, false}) {

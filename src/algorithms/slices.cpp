@@ -16,7 +16,7 @@
 namespace quern {
 namespace {
 
-enum word { batch, columns, batches, parts, streams, keeps };
+enum word { batch, columns, streams };
 
 constexpr int64_t most_results = 256, padding = 16;        // slices of an item
 constexpr int64_t kept_along = 16384, kept_across = 1024;  // elements of a slice whose exponentials are kept
@@ -55,11 +55,11 @@ double bytes_of(const slice_walk& w) {
   return 4.0 * double(w.slices) * (double(w.elements) * (w.reduces ? 1 : 2) + (w.reduces ? 1 : 0));
 }
 
-// Clocks of a vector of elements in L1, all passes.
-double vector_clocks(const quern_problem& p) {
+// Cycles of a vector of elements in L1, all passes.
+double vector_cycles(const quern_problem& p) {
   switch (p.op) {
-    case QUERN_SOFTMAX: return 14;
-    case QUERN_LOG_SOFTMAX: return 15;
+    case QUERN_SOFTMAX: return 11;
+    case QUERN_LOG_SOFTMAX: return 11;
     case QUERN_NORM: return 4;
     case QUERN_RMS_NORM: return 3;
     default: return 1;
@@ -83,17 +83,22 @@ bool keeps_exponentials(const quern_problem& p, const slice_family& f, const sli
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const slice_walk w(p);
   blocking b = {};
-  const double vectors = double(w.slices) * double(up(w.elements, row.vector));
-  b.cycles = pace(row, m) * vectors * vector_clocks(p) + 30.0 * double(w.slices);
+  const bool along = w.family[0].along;
+  const double vectors = along ? double(w.slices) * double(up(w.elements, row.vector))
+                               : double(w.slices) * double(w.elements) / row.vector;
+  // Beside them, clocks of a slice, or of a column: what its lanes or parts come to.
+  b.cycles = pace(row, m) * vectors * vector_cycles(p) + (along ? 35 : 8) * clock_cycles(m) * double(w.slices);
   b.workers = useful_workers(m, b.cycles + traffic_cycles(w, m), threads);
   // Slices of an item: as many as keep the call busy, fewer where workers would have none.
   const int64_t wanted = b.workers > 1 ? 4 * int64_t(b.workers) : 1;
   const int64_t share = std::max<int64_t>(1, w.slices / wanted);
   b.word[batch] = std::clamp<int64_t>(at_once / std::max<int64_t>(w.elements, 1), 1, std::min<int64_t>(share, 64));
-  int64_t across = most_results;
-  if (is_softmax(p.op)) across = std::clamp<int64_t>(kept_along / std::max<int64_t>(w.elements, 1), 64, across);
-  across = std::clamp<int64_t>(share / 16 * 16, 64, across);
-  b.word[columns] = across / 16 * 16;
+  int64_t across = most_results, least = 64;
+  if (is_softmax(p.op)) across = std::clamp<int64_t>(kept_along / std::max<int64_t>(w.elements, 1), least, across);
+  // Where rows are taken side by side, they are whole ones on any number of threads.
+  const slice_family& first = w.family[0];
+  if (!first.along && first.side().count >= slice_family::narrow) least = up(first.together, 16) * 16;
+  b.word[columns] = std::clamp<int64_t>(share / 16 * 16, least, across) / 16 * 16;
   b.word[streams] = !w.reduces && bytes_of(w) > std::min(double(m.l3) / 2, 20e6);
   // The exponentials of an item.
   int64_t kept = 0;
@@ -218,6 +223,33 @@ struct item_run {
           y[r] += double(memory.also[i]) - sum * off + apart * apart * between;
         }
       }
+    });
+  }
+
+  // What squares in f32 lose, of numbers from 1e19 on or below 1e-13, is found in double, element by element; so is
+  // that a slice is of zeros alone, or has what is no number.
+  void mend_squares(bool centers, double least) const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    for (int64_t r = 0; r < results; ++r) {
+      const double found = centers ? y[r] : x[r];
+      if (found >= least && found <= std::numeric_limits<double>::max()) continue;
+      double sum = 0, squares = 0, n = 0;
+      if (centers) each_element(r, [&](double v) { sum += v, ++n; });
+      const double mean = centers ? sum / n : 0;
+      each_element(r, [&](double v) { squares += (v - mean) * (v - mean); });
+      (centers ? y : x)[r] = squares;
+      if (centers) x[r] = mean;
+    }
+  }
+  template <class Visit>
+  void each_element(int64_t r, const Visit& visit) const {
+    each_piece([&](const slice_piece& piece) {
+      const slices_fold_f32 call = fold_of_piece(piece, fold_of::sum);
+      const float* const from = call.src + (f.along ? r * call.step : r);
+      const size_t n = f.along ? piece.n : piece.copies;
+      for (size_t i = 0; i < piece.m; ++i)
+        for (size_t k = 0; k < n; ++k)
+          visit(double(from[ptrdiff_t(i) * call.row + ptrdiff_t(k) * (f.along ? 1 : results)]));
     });
   }
 
@@ -350,7 +382,10 @@ struct item_run {
       case QUERN_REDUCE_PROD: fold_all(fold_of::product); break;
       case QUERN_REDUCE_L1: fold_all(fold_of::magnitudes); break;
       case QUERN_REDUCE_L2:
-      case QUERN_REDUCE_SUM_SQUARE: fold_all(fold_of::squares); break;
+      case QUERN_REDUCE_SUM_SQUARE:
+        fold_all(fold_of::squares);
+        mend_squares(false, 0x1p-90 * count());
+        break;
       default: fold_all(fold_of::sum);
     }
     const bool means = is_pooling(p().op) ? p().op != QUERN_POOL_MAX : p().op == QUERN_REDUCE_MEAN;
@@ -368,9 +403,12 @@ struct item_run {
       mean_and_squares();
     else
       fold_all(fold_of::squares);
+    for (int64_t r = 0; centers && r < results; ++r) y[r] = y[r] < 0 ? 0 : y[r];  // of equal numbers
+    const double enough = 0x1p-90 * count() / double(f.together);
+    mend_squares(centers, double(p().epsilon) < 0x1p-80 ? enough : 0);
     if (f.together > 1) join_columns(centers);
     for (int64_t r = 0; r < results; ++r) {
-      const double mean = centers ? x[r] : 0, squares = centers ? (y[r] < 0 ? 0 : y[r]) : x[r],
+      const double mean = centers ? x[r] : 0, squares = centers ? y[r] : x[r],
                    factor = 1 / std::sqrt(squares / count() + double(p().epsilon));
       // What rounding took from the mean; below 2^-40 it is that of doubles, and the mean was a float, or zero.
       const auto some = [](double v) { return std::abs(v) < 0x1p-40 ? 0 : v; };
