@@ -26,7 +26,7 @@ QUERN_INLINE V exponential(V x) {
 }
 
 // Two vectors at once, or two of these: what depends on each other in one is hidden by the others, of which a core sees
-// too few where they follow one after the other (an exponential in 23 clocks instead of TODO, Zen 4).
+// too few where they follow one after the other.
 template <class V>
 struct twin {
   V a, b;
