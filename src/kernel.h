@@ -532,12 +532,64 @@ struct pool_f32 {
 
 // ---- slices_f32 -------------------------------------------------------------------------------
 //
-// Passes over pieces of slices, for reductions, norms and softmax.  A piece is m rows of n elements side by side, and
-// belongs to one slice, or is `down`: each column belongs to a slice of its own.
+// Passes over pieces of slices, for reductions, norms and softmax.  A piece is m rows of n elements side by side,
+// `row` apart.  It belongs to one slice, and `count` slices, `step` apart, have one each; or it is `down`: then count
+// is 1, and each of its n columns belongs to a slice of its own.  What there is one of for each slice has whole
+// vectors of room.
 //
-//   fold    to[j] = the sum, product, largest or smallest of f(x) over column j, or of the whole piece to[0]
-//   apply   C[i][j] = epilogue(g(x))
-struct slices_functions;
+//   fold    to[s] = the sum, product, largest or smallest of f(x) over all of a piece, or down column s
+//   apply   C[s][i][j] = epilogue(g(x)), with a, b, c of the slice
+//
+// Sums are added up in an order that m and n alone fix.  Of a piece element j of each row goes to lane j % 64 (of
+// deviations, 32); lanes are added 32 apart, 16, 8, 4, 2 and neighbours.  Down a column eight rows, of
+// exponentials four, are added as a tree, and such sums one after the other.
+enum class fold_of : uint8_t {
+  sum,           // x
+  magnitudes,    // |x|
+  squares,       // x * x
+  deviations,    // x - from, and into `also` their squares
+  product,       // x
+  largest,       // x; a NaN is kept
+  smallest,      // likewise
+  peak,          // the largest, where NaN counts as nothing; of nothing the least finite number
+  exponentials,  // e^(x - from), which is at most 1
+};
+
+struct slices_fold_f32 {
+  fold_of what;
+  bool down;
+  size_t count, m, n;
+  const float* src;
+  ptrdiff_t step, row;
+  const float* from;
+  float *to, *also;
+  float* keep;  // not NULL: exponentials go there, too, in dense rows, slices keep_step apart
+  ptrdiff_t keep_step;
+};
+
+enum class apply_of : uint8_t {
+  scaled,       // (x - a) * b + c
+  exponential,  // e^(x - a) * b
+  shifted,      // (x - a) - b
+};
+
+struct slices_apply_f32 {
+  apply_of what;
+  bool down;
+  size_t count, m, n;
+  const float* src;
+  ptrdiff_t step, row;
+  const float *a, *b, *c;
+  output_f32 out;  // of the first slice; output channels run along columns, or channels_are_rows: stay in a row
+  ptrdiff_t dst_step, residual_step, channel_step;  // from slice to slice
+  ptrdiff_t channel_row;                            // from row to row
+};
+
+struct slices_functions {
+  void (*fold)(const slices_fold_f32&);
+  void (*apply)(const slices_apply_f32&);
+  void (*finish)(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
+};
 
 // ---- elementwise_f32 --------------------------------------------------------------------------
 //

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: MIT
+//
+// Reductions, norms and softmax along any axes, and pooling of whole images.
+//
+//   item = some slices, or some columns of slices that lie side by side       one task of the parallel_for
+//     each piece: row.slices->fold                                           statistics, merged in double
+//     each piece: row.slices->apply                                          norms and softmax
+//
+// What is merged decides the order of sums: pieces are of a size that the problem alone fixes.  Means and variances of
+// pieces are those of Chan, Golub and LeVeque (Updating formulae, 1979), about the mean of a few elements, which costs
+// at most the ratio of all to those in digits (the same, Algorithms for computing the sample variance, 1983): memory is
+// read once.  Slices of a softmax that are too long to keep have the largest and the sum in one reading (Milakov and
+// Gimelshein, Online normalizer calculation for softmax, 2018).
+#include "slice_walk.h"
+
+namespace quern {
+namespace {
+
+enum word { batch, columns, streams };
+
+constexpr int64_t most_results = 256, padding = 16;        // slices of an item
+constexpr int64_t kept_along = 16384, kept_across = 1024;  // elements of a slice whose exponentials are kept
+constexpr int64_t at_once = 4096;  // elements of neighbouring slices that L1 keeps beside what becomes of them
+constexpr int64_t sample_elements = 64, sample_rows = 8;
+
+refusal refuse(const full_problem& p, const kernel&) {
+  if (is_pooling(p.op) && !is_whole_image(p))
+    return {QUERN_REASON_SHAPE, "window.filter[2]", p.window.filter[2], p.src.size[4]};
+  const slice_walk w(p);
+  const bool residual = p.epilogue.residual;
+  if (w.other_blocks) {
+    const bool dst = block_of(p.dst.layout) > 1 && p.dst.layout != w.blocked;
+    return {QUERN_REASON_LAYOUT, w.other_blocks, dst ? p.dst.layout : p.residual.layout, w.blocked};
+  }
+  if (!w.aligned) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NCHW};
+  if (w.slices == 0 || w.elements == 0) return {};
+  for (int k = 0; k < w.families; ++k) {
+    const slice_family& f = w.family[k];
+    for (int i = 0; i < f.parts; ++i) {
+      const element_axis column = f.column(i);
+      // A last block of one channel has nothing side by side: that is little.
+      const bool single = k + i > 0;
+      if (column.src == 0 && !single && f.part[i].inner.used + f.outer.used > 0)
+        return {QUERN_REASON_LAYOUT, "src.stride[4]", p.src.stride[4], 1};
+      if (w.reduces || column.src == 0) continue;
+      if (column.dst != 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, p.src.layout};
+      if (residual && column.residual != 1)
+        return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, p.src.layout};
+    }
+  }
+  return {};
+}
+
+double bytes_of(const slice_walk& w) {
+  return 4.0 * double(w.slices) * (double(w.elements) * (w.reduces ? 1 : 2) + (w.reduces ? 1 : 0));
+}
+
+// Cycles of a vector of elements in L1, all passes.
+double vector_cycles(const quern_problem& p) {
+  switch (p.op) {
+    case QUERN_SOFTMAX: return 11;
+    case QUERN_LOG_SOFTMAX: return 11;
+    case QUERN_NORM: return 4;
+    case QUERN_RMS_NORM: return 3;
+    default: return 1;
+  }
+}
+
+// Of the memory that passes go to.
+double traffic_cycles(const slice_walk& w, const machine& m) {
+  const double bytes = bytes_of(w);
+  double ns = bytes / copy_rate(m, bytes);
+  // Read again from where a slice stays, or slices that lie side by side do.
+  const double again = 4.0 * double(w.elements) * (w.families > 0 && w.family[0].along ? 1 : 64);
+  if (!w.reduces) ns += 4.0 * double(w.slices * w.elements) / copy_rate(m, std::min(again, 4e18));
+  return ns / m.cycle_ns;
+}
+
+bool keeps_exponentials(const quern_problem& p, const slice_family& f, const slice_walk& w) {
+  return is_softmax(p.op) && w.elements <= (f.along ? kept_along : kept_across);
+}
+
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const slice_walk w(p);
+  blocking b = {};
+  const bool along = w.family[0].along;
+  const double vectors = along ? double(w.slices) * double(up(w.elements, row.vector))
+                               : double(w.slices) * double(w.elements) / row.vector;
+  // Beside them, clocks of a slice, or of a column: what its lanes or parts come to.
+  b.cycles = pace(row, m) * vectors * vector_cycles(p) + (along ? 35 : 8) * clock_cycles(m) * double(w.slices);
+  b.workers = useful_workers(m, b.cycles + traffic_cycles(w, m), threads);
+  // Slices of an item: as many as keep the call busy, fewer where workers would have none.
+  const int64_t wanted = b.workers > 1 ? 4 * int64_t(b.workers) : 1;
+  const int64_t share = std::max<int64_t>(1, w.slices / wanted);
+  b.word[batch] = std::clamp<int64_t>(at_once / std::max<int64_t>(w.elements, 1), 1, std::min<int64_t>(share, 64));
+  int64_t across = most_results, least = 64;
+  if (is_softmax(p.op)) across = std::clamp<int64_t>(kept_along / std::max<int64_t>(w.elements, 1), least, across);
+  // Where rows are taken side by side, they are whole ones on any number of threads.
+  const slice_family& first = w.family[0];
+  if (!first.along && first.side().count >= slice_family::narrow) least = up(first.together, 16) * 16;
+  b.word[columns] = std::clamp<int64_t>(share / 16 * 16, least, across) / 16 * 16;
+  b.word[streams] = !w.reduces && bytes_of(w) > std::min(double(m.l3) / 2, 20e6);
+  // The exponentials of an item.
+  int64_t kept = 0;
+  for (int i = 0; i < w.families; ++i)
+    if (p.op == QUERN_SOFTMAX && keeps_exponentials(p, w.family[i], w))
+      kept = std::max(kept, w.elements * (w.family[i].along ? b.word[batch] : b.word[columns]));
+  if (kept) b.workspace_bytes = uint64_t(up(4 * (kept + padding), QUERN_ALIGN) * QUERN_ALIGN);
+  return b;
+}
+
+cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
+  return overlapped(row, m, b, traffic_cycles(slice_walk(p), m));
+}
+
+double error_bound(const full_problem& p) {
+  const int64_t length = sum_length(p);
+  if (p.op == QUERN_REDUCE_MAX || p.op == QUERN_REDUCE_MIN || p.op == QUERN_POOL_MAX) return 0;
+  if (is_norm(p.op)) return 8 * sum_bound(length);
+  return sum_bound(is_softmax(p.op) ? length + 240 : length + 4);  // arguments of exponentials reach 110
+}
+
+// What is known of the slices of an item after some pieces: a sum, product, largest, mean or peak, and of a norm the
+// squares about the mean, of a softmax the sum of exponentials.
+struct statistics {
+  double x[most_results], y[most_results];
+};
+
+struct item_memory {
+  alignas(64) float to[most_results + padding], also[most_results + padding], from[most_results + padding],
+      a[most_results + padding], b[most_results + padding], c[most_results + padding];
+  statistics of;
+};
+
+// An item at work.
+struct item_run {
+  const job& j;
+  const execution& e;
+  const slice_walk& w;
+  const slice_family& f;
+  element_axis at;  // of its first slice
+  int64_t results;  // slices
+  int64_t copies;   // of columns
+  float* keep;
+  item_memory& memory;
+
+  const quern_problem& p() const { return j.problem; }
+  double count() const { return double(w.elements); }
+
+  template <class Body>
+  void each_piece(const Body& body) const {
+    f.each_piece(results, copies, body);
+  }
+  slices_fold_f32 fold_of_piece(const slice_piece& piece, fold_of what) const {
+    slices_fold_f32 call = {};
+    call.what = what, call.down = !f.along;
+    call.count = f.along ? size_t(results) : 1, call.m = piece.m, call.n = piece.n;
+    call.src = static_cast<const float*>(e.args.src) + at.src + piece.at.src;
+    call.step = f.along ? f.side().src : 0, call.row = piece.row.src;
+    call.from = memory.from, call.to = memory.to, call.also = memory.also;
+    return call;
+  }
+  // merge(slice, number of the result) for all results of a piece.
+  template <class Merge>
+  void merge_piece(const slice_piece& piece, const Merge& merge) const {
+    for (size_t t = 0; t < piece.copies; ++t)
+      for (int64_t r = 0; r < results; ++r) merge(r, int64_t(t) * results + r);
+  }
+  // What slices have, once for each column.
+  void spread(float* x) const {
+    for (int64_t i = results; i < results * copies; ++i) x[i] = x[i - results];
+  }
+
+  void fold_all(fold_of what) const {
+    double* const x = memory.of.x;
+    const double nothing = what == fold_of::product    ? 1
+                           : what == fold_of::largest  ? -HUGE_VAL
+                           : what == fold_of::smallest ? HUGE_VAL
+                                                       : 0;
+    for (int64_t r = 0; r < results; ++r) x[r] = nothing;
+    const auto all = [&](const auto& join) {
+      each_piece([&](const slice_piece& piece) {
+        j.row.slices->fold(fold_of_piece(piece, what));
+        merge_piece(piece, [&](int64_t r, int64_t i) { x[r] = join(x[r], double(memory.to[i])); });
+      });
+    };
+    switch (what) {
+      case fold_of::product: return all([](double a, double b) { return a * b; });
+      case fold_of::largest: return all([](double a, double b) { return a > b || a != a ? a : b; });
+      case fold_of::smallest: return all([](double a, double b) { return a < b || a != a ? a : b; });
+      default: all([](double a, double b) { return a + b; });
+    }
+  }
+
+  void mean_and_squares() const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    for (int64_t r = 0; r < results; ++r) x[r] = y[r] = 0;
+    double before = 0;
+    each_piece([&](const slice_piece& piece) {
+      slices_fold_f32 call = fold_of_piece(piece, fold_of::sum), sample = call;
+      sample.n = f.along ? std::min<size_t>(call.n, sample_elements) : call.n;
+      sample.m = std::min<size_t>(call.m, f.along ? std::max<size_t>(1, sample_elements / sample.n) : sample_rows);
+      sample.to = memory.from;
+      j.row.slices->fold(sample);
+      sample.what = fold_of::magnitudes, sample.to = memory.to;
+      j.row.slices->fold(sample);
+      // In few bits, of as many as what is typical has: numbers of few bits have exact differences to it.
+      const float some = 1.0f / float(f.along ? sample.m * sample.n : sample.m);
+      for (int64_t i = 0; i < results * int64_t(piece.copies); ++i) {
+        const float coarse = memory.to[i] * some * 4096;
+        memory.from[i] = memory.from[i] * some + coarse - coarse;
+      }
+      call.what = fold_of::deviations;
+      j.row.slices->fold(call);
+      const double here = double(f.along ? call.m * call.n : call.m);
+      for (size_t t = 0; t < piece.copies; ++t, before += here) {
+        const double all = before + here, share = here / all, between = before * share;
+        for (int64_t r = 0; r < results; ++r) {
+          const int64_t i = int64_t(t) * results + r;
+          const double sum = double(memory.to[i]), off = sum / here, mean = double(memory.from[i]) + off,
+                       apart = mean - x[r];
+          x[r] += apart * share;
+          y[r] += double(memory.also[i]) - sum * off + apart * apart * between;
+        }
+      }
+    });
+  }
+
+  // What squares in f32 lose, of numbers from 1e19 on or below 1e-13, is found in double, element by element; so is
+  // that a slice is of zeros alone, or has what is no number.
+  void mend_squares(bool centers, double least) const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    for (int64_t r = 0; r < results; ++r) {
+      const double found = centers ? y[r] : x[r];
+      if (found >= least && found <= std::numeric_limits<double>::max()) continue;
+      double sum = 0, squares = 0, n = 0;
+      if (centers) each_element(r, [&](double v) { sum += v, ++n; });
+      const double mean = centers ? sum / n : 0;
+      each_element(r, [&](double v) { squares += (v - mean) * (v - mean); });
+      (centers ? y : x)[r] = squares;
+      if (centers) x[r] = mean;
+    }
+  }
+  template <class Visit>
+  void each_element(int64_t r, const Visit& visit) const {
+    each_piece([&](const slice_piece& piece) {
+      const slices_fold_f32 call = fold_of_piece(piece, fold_of::sum);
+      const float* const from = call.src + (f.along ? r * call.step : r);
+      const size_t n = f.along ? piece.n : piece.copies;
+      for (size_t i = 0; i < piece.m; ++i)
+        for (size_t k = 0; k < n; ++k)
+          visit(double(from[ptrdiff_t(i) * call.row + ptrdiff_t(k) * (f.along ? 1 : results)]));
+    });
+  }
+
+  // Of columns to those of their slice, which all of its columns get.
+  void join_columns(bool centers) const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    const int64_t n = f.together;
+    for (int64_t first = 0; first < results; first += n) {
+      double sum = 0, squares = 0;
+      for (int64_t r = first; r < first + n; ++r) sum += x[r];
+      if (centers) {
+        sum /= double(n);
+        for (int64_t r = first; r < first + n; ++r)
+          squares += y[r] + (x[r] - sum) * (x[r] - sum) * (count() / double(n));
+      }
+      for (int64_t r = first; r < first + n; ++r) x[r] = sum, y[r] = squares;
+    }
+  }
+
+  // The largest and the sum of exponentials, of slices that are read twice.
+  void peaks_then_sums() const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    for (int64_t r = 0; r < results; ++r) memory.c[r] = -std::numeric_limits<float>::max(), y[r] = 0;
+    each_piece([&](const slice_piece& piece) {
+      j.row.slices->fold(fold_of_piece(piece, fold_of::peak));
+      merge_piece(piece, [&](int64_t r, int64_t i) { memory.c[r] = std::max(memory.c[r], memory.to[i]); });
+    });
+    for (int64_t r = 0; r < results; ++r) memory.from[r] = memory.c[r], x[r] = double(memory.c[r]);
+    spread(memory.from);
+    float* to = keep;
+    each_piece([&](const slice_piece& piece) {
+      slices_fold_f32 call = fold_of_piece(piece, fold_of::exponentials);
+      call.keep = to, call.keep_step = ptrdiff_t(w.elements);
+      j.row.slices->fold(call);
+      if (to) to += piece.m * piece.n;
+      merge_piece(piece, [&](int64_t r, int64_t i) { y[r] += double(memory.to[i]); });
+    });
+  }
+
+  void peaks_and_sums() const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    for (int64_t r = 0; r < results; ++r) x[r] = -double(std::numeric_limits<float>::max()), y[r] = 0;
+    each_piece([&](const slice_piece& piece) {
+      slices_fold_f32 call = fold_of_piece(piece, fold_of::peak);
+      call.to = memory.from;
+      j.row.slices->fold(call);
+      j.row.slices->fold(fold_of_piece(piece, fold_of::exponentials));
+      merge_piece(piece, [&](int64_t r, int64_t i) {
+        const double peak = double(memory.from[i]), sum = double(memory.to[i]);
+        if (peak > x[r])
+          y[r] = y[r] * std::exp(x[r] - peak) + sum, x[r] = peak;
+        else
+          y[r] += sum * std::exp(peak - x[r]);
+      });
+    });
+  }
+
+  epilogue_f32 epilogue() const { return epilogue_of(p(), e.args); }
+  const float* residual() const {
+    return p().epilogue.residual ? static_cast<const float*>(e.args.residual) + at.residual : nullptr;
+  }
+
+  // One output a slice.
+  void finish() const {
+    const element_axis side = f.side();
+    const epilogue_f32 ending = epilogue();
+    float* const dst = static_cast<float*>(e.args.dst) + at.dst;
+    const bool scatters = results > 1 && side.dst != 1, gathers = residual() && results > 1 && side.residual != 1;
+    for (int64_t r = 0; r < results; ++r) memory.a[r] = float(memory.of.x[r]);
+    output_f32 out = {};
+    out.c = scatters ? memory.b : dst, out.epilogue = &ending;
+    out.channels_are_rows = side.channel == 0, out.channel = size_t(at.channel);
+    out.residual = residual();
+    if (gathers) {
+      for (int64_t r = 0; r < results; ++r) memory.c[r] = residual()[r * side.residual];
+      out.residual = memory.c;
+    }
+    j.row.slices->finish(out, 1, size_t(results), memory.a, most_results);
+    if (scatters)
+      for (int64_t r = 0; r < results; ++r) dst[r * side.dst] = memory.b[r];
+  }
+
+  // As many outputs as elements.
+  void apply(apply_of what, const float* kept) const {
+    for (float* x : {memory.a, memory.b, memory.c}) spread(x);
+    epilogue_f32 ending = epilogue();
+    const bool again = copies > 1 && f.side().channel != 0;
+    alignas(64) float vectors[3][slice_family::wide + padding];
+    const float** const of_channels[] = {&ending.scale, &ending.bias, &ending.slope};
+    if (again)
+      for (int v = 0; v < 3; ++v) {
+        if (!*of_channels[v]) continue;
+        std::copy_n(*of_channels[v] + at.channel, results, vectors[v]);
+        spread(vectors[v]);
+        *of_channels[v] = vectors[v];
+      }
+    each_piece([&](const slice_piece& piece) {
+      const element_axis side = f.along ? f.side() : single_step;
+      slices_apply_f32 call = {};
+      call.what = what, call.down = !f.along;
+      call.count = f.along ? size_t(results) : 1, call.m = piece.m, call.n = piece.n;
+      call.src = static_cast<const float*>(e.args.src) + at.src + piece.at.src;
+      call.step = side.src, call.row = piece.row.src;
+      if (kept) {
+        call.src = kept, call.step = ptrdiff_t(w.elements), call.row = ptrdiff_t(piece.n);
+        kept += piece.m * piece.n;
+      }
+      call.a = memory.a, call.b = memory.b, call.c = memory.c;
+      call.out.c = static_cast<float*>(e.args.dst) + at.dst + piece.at.dst;
+      call.out.ldc = piece.m > 1 ? size_t(piece.row.dst) : 0;
+      call.out.stream = j.blocks.word[streams];
+      call.out.epilogue = &ending;
+      call.out.channels_are_rows = !piece.channels_along;
+      call.out.channel = again ? 0 : size_t(at.channel + piece.at.channel);
+      call.out.residual = residual() ? residual() + piece.at.residual : nullptr;
+      call.out.ldr = size_t(piece.row.residual);
+      call.dst_step = side.dst, call.residual_step = side.residual, call.channel_step = side.channel;
+      call.channel_row = piece.row.channel;
+      j.row.slices->apply(call);
+    });
+    if (j.blocks.word[streams]) finish_streams();
+  }
+
+  void reduce() const {
+    double* const x = memory.of.x;
+    switch (p().op) {
+      case QUERN_POOL_MAX:
+      case QUERN_REDUCE_MAX: fold_all(fold_of::largest); break;
+      case QUERN_REDUCE_MIN: fold_all(fold_of::smallest); break;
+      case QUERN_REDUCE_PROD: fold_all(fold_of::product); break;
+      case QUERN_REDUCE_L1: fold_all(fold_of::magnitudes); break;
+      case QUERN_REDUCE_L2:
+      case QUERN_REDUCE_SUM_SQUARE:
+        fold_all(fold_of::squares);
+        mend_squares(false, 0x1p-90 * count());
+        break;
+      default: fold_all(fold_of::sum);
+    }
+    const bool means = is_pooling(p().op) ? p().op != QUERN_POOL_MAX : p().op == QUERN_REDUCE_MEAN;
+    for (int64_t r = 0; r < results; ++r) {
+      if (means) x[r] = w.elements == 0 ? 0 : x[r] / count();
+      if (p().op == QUERN_REDUCE_L2) x[r] = std::sqrt(x[r]);
+    }
+    finish();
+  }
+
+  void normalize() const {
+    double *const x = memory.of.x, *const y = memory.of.y;
+    const bool centers = p().op == QUERN_NORM;
+    if (centers)
+      mean_and_squares();
+    else
+      fold_all(fold_of::squares);
+    for (int64_t r = 0; centers && r < results; ++r) y[r] = y[r] < 0 ? 0 : y[r];  // of equal numbers
+    const double enough = 0x1p-90 * count() / double(f.together);
+    mend_squares(centers, double(p().epsilon) < 0x1p-80 ? enough : 0);
+    if (f.together > 1) join_columns(centers);
+    for (int64_t r = 0; r < results; ++r) {
+      const double mean = centers ? x[r] : 0, squares = centers ? y[r] : x[r],
+                   factor = 1 / std::sqrt(squares / count() + double(p().epsilon));
+      // What rounding took from the mean; below 2^-40 it is that of doubles, and the mean was a float, or zero.
+      const auto some = [](double v) { return std::abs(v) < 0x1p-40 ? 0 : v; };
+      memory.a[r] = some(mean * factor) == 0 ? 0 : float(mean), memory.b[r] = float(factor);
+      memory.c[r] = float(some((double(memory.a[r]) - mean) * factor));
+    }
+    apply(apply_of::scaled, nullptr);
+  }
+
+  void softmax() const {
+    const double *const x = memory.of.x, *const y = memory.of.y;
+    const bool twice = keeps_exponentials(p(), f, w);
+    if (twice)
+      peaks_then_sums();
+    else
+      peaks_and_sums();
+    const bool logarithm = p().op == QUERN_LOG_SOFTMAX, kept = twice && !logarithm;
+    for (int64_t r = 0; r < results; ++r) {
+      memory.a[r] = kept ? 0 : float(x[r]);
+      memory.b[r] = float(logarithm ? std::log(y[r]) : 1 / y[r]);
+      memory.c[r] = 0;
+    }
+    apply(logarithm ? apply_of::shifted : kept ? apply_of::scaled : apply_of::exponential, kept ? keep : nullptr);
+  }
+
+  void run() const {
+    if (w.reduces)
+      reduce();
+    else if (is_norm(p().op))
+      normalize();
+    else
+      softmax();
+  }
+};
+
+// Slices of an item, or columns, of which all that one slice has are together.
+int64_t most_of(const slice_family& f, const int64_t* word) {
+  return f.along ? word[batch] : word[columns] / f.together * f.together;
+}
+
+void run(const job& j, const execution& e) {
+  const slice_walk w(j.problem);
+  if (w.slices == 0 || (w.elements == 0 && !w.reduces)) return;
+  const int64_t* word = j.blocks.word;
+  int64_t items[2] = {};
+  for (int i = 0; i < w.families; ++i) {
+    const slice_family& f = w.family[i];
+    items[i] = up(f.side().count, most_of(f, word)) * f.places();
+  }
+  for_each_item(j, e, items[0] + items[1], [&](int64_t item, char* workspace) {
+    const bool second = item >= items[0];
+    if (second) item -= items[0];
+    const slice_family& f = w.family[second];
+    const element_axis side = f.side();
+    const int64_t most = most_of(f, word);
+    const int64_t first = digit(item, up(side.count, most)) * most;
+    item_memory memory;
+    item_run now = {j, e, w, f, {}, std::min(most, side.count - first), 1, nullptr, memory};
+    now.at = slice_family::sum(f.origin, slice_family::sum(f.outer.at(item, f.taken()), side.times(first)));
+    now.copies = f.copies(now.results, !w.reduces, j.problem.epilogue.residual);
+    if (j.problem.op == QUERN_SOFTMAX) now.keep = reinterpret_cast<float*>(workspace);
+    now.run();
+  });
+}
+
+}  // namespace
+}  // namespace quern
+
+QUERN_ALGORITHM(slices, .about = "reductions, norms and softmax, memory read once where slices fit a cache",
+                .drives = kind::slices_f32,
+                .op = {QUERN_POOL_MAX, QUERN_POOL_AVG, QUERN_POOL_AVG_PADDED, QUERN_REDUCE_SUM, QUERN_REDUCE_MEAN,
+                       QUERN_REDUCE_MAX, QUERN_REDUCE_MIN, QUERN_REDUCE_PROD, QUERN_REDUCE_L1, QUERN_REDUCE_L2,
+                       QUERN_REDUCE_SUM_SQUARE, QUERN_NORM, QUERN_RMS_NORM, QUERN_SOFTMAX, QUERN_LOG_SOFTMAX},
+                .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_ISA, .refuses_alike = true, .refuse = refuse,
+                .choose_blocks = choose_blocks, .predict = predict, .error_bound = error_bound, .run = run)
