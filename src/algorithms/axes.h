@@ -9,26 +9,26 @@
 namespace quern {
 
 // So many steps, and how far each goes; weights is the other operand of an elementwise operator, 0 where it stays.
-struct axis {
+struct element_axis {
   int64_t count, src, dst, residual, weights, channel;
 
-  axis times(int64_t n) const { return {count, n * src, n * dst, n * residual, n * weights, n * channel}; }
-  bool alike(const axis& o) const {
+  element_axis times(int64_t n) const { return {count, n * src, n * dst, n * residual, n * weights, n * channel}; }
+  bool alike(const element_axis& o) const {
     return src == o.src && dst == o.dst && residual == o.residual && weights == o.weights && channel == o.channel;
   }
 };
 
 struct axes {
   int used = 0;
-  axis list[7];  // n, blocks and channels, groups, d, h, w
+  element_axis list[7];  // n, blocks and channels, groups, d, h, w
 
-  void add(const axis& a) {
+  void add(const element_axis& a) {
     if (a.count != 1) list[used++] = a;
   }
 
-  // Densest first by their distance in src; of those alike, one.
-  void join() {
-    std::sort(list, list + used, [](const axis& a, const axis& b) { return a.src < b.src; });
+  // Densest first by their distance in one of the tensors; of those alike, one.
+  void join(int64_t element_axis::*in = &element_axis::src) {
+    std::sort(list, list + used, [in](const element_axis& a, const element_axis& b) { return a.*in < b.*in; });
     int kept = 0;
     for (int i = 0; i < used; ++i) {
       if (kept > 0 && list[i].alike(list[kept - 1].times(list[kept - 1].count))) {
@@ -48,10 +48,10 @@ struct axes {
   }
 
   // Where element `item` of those from axis `first` on lies.
-  axis at(int64_t item, int first = 0) const {
-    axis sum = {};
+  element_axis at(int64_t item, int first = 0) const {
+    element_axis sum = {};
     for (int i = first; i < used; ++i) {
-      const axis step = list[i].times(digit(item, list[i].count));
+      const element_axis step = list[i].times(digit(item, list[i].count));
       sum.src += step.src, sum.dst += step.dst, sum.residual += step.residual;
       sum.weights += step.weights, sum.channel += step.channel;
     }
