@@ -18,6 +18,8 @@ enum word { piece, streams };
 
 // Elements of a row from which on what is around its loop no longer counts.
 constexpr int64_t long_row = 512, longest_period = 2 * long_row;
+// And up to which what comes again, or the same for all of it, is written out.
+constexpr int64_t longest_repeated = 256, longest_spread = 32, spread_piece = 4096;
 
 bool has_vectors(const quern_problem& p) {
   return p.epilogue.scale || p.epilogue.bias || p.epilogue.activation == QUERN_PRELU;
@@ -31,6 +33,8 @@ struct element_walk {
   // Not 0: rows of so many elements follow each other, and meet the same other operand, scale, bias and slope.  Those
   // are written out for a period, and all rows are one.
   int64_t repeats, period;
+  // Not 0: or meet one element each of other, so far apart, which are written out for all that a piece has.
+  int64_t spread;
 
   int64_t row_parts, column_parts, columns, rows_of_part;
   int64_t items() const { return row_parts * column_parts * planes.count(); }
@@ -40,10 +44,12 @@ void repeat_rows(element_walk& w, bool residual) {
   const element_axis &run = w.run, &rows = w.rows;
   const int64_t n = run.count;
   const bool dense = rows.src == n && rows.dst == n && (!residual || rows.residual == n);
-  if (!dense || rows.weights != 0 || rows.channel != 0 || rows.count < 2 || n == 0 || n >= long_row / 2) return;
+  if (!dense || rows.channel != 0 || rows.count < 2 || n == 0) return;
+  if (rows.weights == 0 ? n > longest_repeated : run.weights != 0 || n > longest_spread) return;
   const int64_t whole = std::lcm(n, int64_t{16});  // vectors
   if (whole > longest_period) return;
-  w.repeats = n, w.period = std::max(whole, long_row / whole * whole);
+  w.repeats = n, w.spread = rows.weights;
+  w.period = std::max(whole, long_row / whole * whole);
   w.run.count *= rows.count, w.rows = {.count = 1};
 }
 
@@ -74,6 +80,7 @@ element_walk walk_of(const quern_problem& p, const channel_run& channels, int64_
   for (int i = used; i < all.used; ++i) w.planes.add(all.list[i]);
 
   repeat_rows(w, residual);
+  if (w.spread) elements = std::min(elements, spread_piece);
   const int64_t whole = w.period ? w.period : 16;
   w.columns = std::max<int64_t>(1, elements / whole) * whole;
   w.rows_of_part = std::max<int64_t>(1, elements / std::max<int64_t>(1, w.run.count));
@@ -82,7 +89,8 @@ element_walk walk_of(const quern_problem& p, const channel_run& channels, int64_
 }
 
 const char* stride_of(int tensor, int axis) {
-  static constexpr const char* names[3][5] = {
+  static constexpr const char* names[4][5] = {
+      {"dst.stride[0]", "dst.stride[1]", "dst.stride[2]", "dst.stride[3]", "dst.stride[4]"},
       {"src.stride[0]", "src.stride[1]", "src.stride[2]", "src.stride[3]", "src.stride[4]"},
       {"residual.stride[0]", "residual.stride[1]", "residual.stride[2]", "residual.stride[3]", "residual.stride[4]"},
       {"weights.stride[0]", "weights.stride[1]", "weights.stride[2]", "weights.stride[3]", "weights.stride[4]"}};
@@ -107,10 +115,10 @@ refusal refuse(const full_problem& p, const kernel&) {
   if (along < 0) return {};
   const int64_t src = p.src.stride[along], dst = p.dst.stride[along], residual = p.residual.stride[along],
                 weights = p.weights.size[along] == 1 ? 0 : p.weights.stride[along];
-  if (dst != 1) return {QUERN_REASON_LAYOUT, "the densest of dst.stride", dst, 1};
-  if (src != 1) return {QUERN_REASON_LAYOUT, stride_of(0, along), src, 1};
-  if (p.epilogue.residual && residual != 1) return {QUERN_REASON_LAYOUT, stride_of(1, along), residual, 1};
-  if (weights > 1) return {QUERN_REASON_LAYOUT, stride_of(2, along), weights, 1};
+  if (dst != 1) return {QUERN_REASON_LAYOUT, stride_of(0, along), dst, 1};
+  if (src != 1) return {QUERN_REASON_LAYOUT, stride_of(1, along), src, 1};
+  if (p.epilogue.residual && residual != 1) return {QUERN_REASON_LAYOUT, stride_of(2, along), residual, 1};
+  if (weights > 1) return {QUERN_REASON_LAYOUT, stride_of(3, along), weights, 1};
   return {};
 }
 
@@ -129,13 +137,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.cycles = cycles_of(p, row) * elements / row.vector * pace(row, m);
   b.workers = useful_workers(m, b.cycles + bytes / (copy_rate(m, bytes) * m.cycle_ns), threads);
   // A few for each worker, whose operands are in L1 or L2 while others follow.
-  constexpr double least = 1024, most = 16384;
+  const double least = 1024, most = std::clamp(double(m.l2) / 32, least, 16384.0);
   b.word[piece] = int64_t(b.workers > 1 ? std::clamp(elements / (4 * b.workers), least, most) : most);
   b.word[streams] = bytes > std::min(double(m.l3) / 2, 20e6);  // as for layout conversion
   channel_run runs[2];
   for (int i = channel_runs(p, runs); i-- > 0;) {
-    const uint64_t period = uint64_t(walk_of(p, runs[i], b.word[piece]).period);
-    b.workspace_bytes = std::max(b.workspace_bytes, 4 * sizeof(float) * period);  // of other, scale, bias, slope
+    const element_walk w = walk_of(p, runs[i], b.word[piece]);
+    const int64_t floats = 4 * w.period + (w.spread ? w.columns : 0);  // of other, scale, bias, slope
+    b.workspace_bytes = std::max(b.workspace_bytes, sizeof(float) * uint64_t(floats));
   }
   return b;
 }
@@ -175,21 +184,25 @@ struct element_run {
     const element_axis &run = w.run, &rows = w.rows;
     const int64_t x = digit(number, w.column_parts) * w.columns, y = digit(number, w.row_parts) * w.rows_of_part;
     const int64_t n = std::min(w.columns, run.count - x), m = std::min(w.rows_of_part, rows.count - y);
-    const element_axis plane = w.planes.at(number), row = rows.times(y), column = run.times(x);
+    const element_axis plane = w.planes.at(number), row = rows.times(y);
+    element_axis column = run.times(x);
+    if (w.period) column.weights = x / w.repeats * w.spread, column.channel = 0;
     const auto offset = [&](int64_t element_axis::*in) { return w.begin.*in + plane.*in + row.*in + column.*in; };
 
     elementwise_f32 call = {};
     call.op = j.problem.op;
     call.m = size_t(m), call.n = size_t(n);
     call.src = static_cast<const float*>(e.args.src) + offset(&element_axis::src), call.src_row = size_t(rows.src);
-    call.same = run.weights == 0, call.other_row = size_t(rows.weights);
-    if (has_weights(call.op)) call.other = reinterpret_cast<const float*>(e.packed) + offset(&element_axis::weights);
+    if (has_weights(call.op)) {
+      call.other = reinterpret_cast<const float*>(e.packed) + offset(&element_axis::weights);
+      call.other_row = size_t(rows.weights), call.same = run.weights == 0;
+    }
     output_f32& out = call.out;
     out.c = static_cast<float*>(e.args.dst) + offset(&element_axis::dst), out.ldc = size_t(rows.dst);
     out.stream = j.blocks.word[streams] && whole_lines(w, out.c);
     out.epilogue = &epilogue;
     out.channels_are_rows = run.channel == 0, out.channel = size_t(offset(&element_axis::channel));
-    call.one_channel = out.channels_are_rows && rows.channel == 0;
+    call.one_channel = has_vectors(j.problem) && run.channel == 0 && rows.channel == 0;
     if (epilogue.residual)
       out.residual = static_cast<const float*>(e.args.residual) + offset(&element_axis::residual),
       out.ldr = size_t(rows.residual);
@@ -199,25 +212,36 @@ struct element_run {
       take_line(w, call, reinterpret_cast<float*>(workspace));
   }
 
+  static void spread(const element_walk& w, elementwise_f32& call, float*& room) {
+    const float* from = call.other;
+    call.other = room, call.same = false;
+    for (const float* const end = room + call.n; room < end; from += w.spread)
+      room = std::fill_n(room, w.repeats, *from);
+  }
+
   // A piece of a line of short rows, as rows of a period and what is left.
   void take_line(const element_walk& w, elementwise_f32 call, float* room) const {
     output_f32& out = call.out;
     const size_t n = call.n, period = std::min(n, size_t(w.period));
     const auto repeat = [&](const float*& from) { from = repeated(from, w.repeats, int64_t(period), room); };
     epilogue_f32 vectors = epilogue;
-    if (!call.same) repeat(call.other);
+    if (w.spread)
+      spread(w, call, room);
+    else if (call.other && !call.same)
+      repeat(call.other);
     if (!out.channels_are_rows) {
       for (const float** from : {&vectors.scale, &vectors.bias, &vectors.slope})
         if (*from) *from += out.channel, repeat(*from);
       out.channel = 0, out.epilogue = &vectors;
     }
-    call.m = n / period, call.n = period;
+    call.m = n / period, call.n = period, call.other_row = w.spread ? period : 0;
     call.src_row = out.ldc = out.ldr = period;
     j.row.elementwise(call);
     const size_t done = call.m * period;
     if (done == n) return;
     call.m = 1, call.n = n - done;
     call.src += done, out.c += done;
+    if (w.spread) call.other += done;
     if (out.residual) out.residual += done;
     j.row.elementwise(call);
   }
@@ -227,7 +251,7 @@ void run(const job& j, const execution& e) {
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
   channel_run runs[2];
   const int count = channel_runs(j.problem, runs);
-  element_walk walks[2];
+  element_walk walks[2] = {};
   int64_t items = 0;
   for (int i = 0; i < count; ++i)
     walks[i] = walk_of(j.problem, runs[i], j.blocks.word[piece]), items += walks[i].items();
