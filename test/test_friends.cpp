@@ -263,35 +263,5 @@ TEST(friends, end_with_an_epilogue) {
   EXPECT_EQ(dst[3], 0);
 }
 
-// Through the verbs: only the reference, and only where it is asked for.
-TEST(friends, are_the_references_until_they_have_kernels) {
-  for (quern_op op = QUERN_POOL_MAX; op < QUERN_UNARY; ++op) {
-    std::mt19937 random(static_cast<uint32_t>(op));
-    const quern_problem p = random_friend(op, QUERN_F32, random);
-    quern_plan plan;
-    quern_error error = {};
-    EXPECT_EQ(quern_plan_make(&plan, nullptr, &p, nullptr, &error), QUERN_UNSUPPORTED) << text(p);
-    EXPECT_STREQ(error.field, "wish.algorithm");
-    EXPECT_NE(std::string(error.text).find("it runs when it is asked for: wish.algorithm = \"reference\""),
-              std::string::npos)
-        << error.text;
-    quern_wish wish = {};
-    wish.size = sizeof wish;
-    wish.algorithm = "reference";
-    ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
-    std::vector<float> src = integers<float>(p.src, random), weights = integers<float>(p.weights, random);
-    std::vector<float> dst(static_cast<size_t>(extent(p.dst)));
-    quern_args args = {};
-    args.size = sizeof args;
-    args.src = src.data(), args.weights = weights.data(), args.dst = dst.data();
-    ASSERT_EQ(quern_run(&plan, &args, nullptr, &error), QUERN_OK) << error.text;
-    const std::vector<float> want = reference(p, src, weights);
-    walk(p.dst, [&](const index& at) {
-      const float a = element(dst, p.dst, at), b = want[static_cast<size_t>(offset(p.dst, at))];
-      EXPECT_TRUE(a == b || (a != a && b != b)) << text(p);
-    });
-  }
-}
-
 }  // namespace
 }  // namespace quern

@@ -19,7 +19,7 @@ enum word { piece, streams };
 // Elements of a row from which on what is around its loop no longer counts.
 constexpr int64_t long_row = 512, longest_period = 2 * long_row;
 // And up to which what comes again, or the same for all of it, is written out.
-constexpr int64_t longest_repeated = 256, longest_spread = 32, spread_piece = 4096;
+constexpr int64_t longest_repeated = 256, longest_spread = 16, spread_piece = 4096;
 
 bool has_vectors(const quern_problem& p) {
   return p.epilogue.scale || p.epilogue.bias || p.epilogue.activation == QUERN_PRELU;
@@ -30,11 +30,12 @@ struct element_walk {
   element_axis begin;  // where its first element lies
   element_axis run, rows;
   axes planes;
-  // Not 0: rows of so many elements follow each other, and meet the same other operand, scale, bias and slope.  Those
-  // are written out for a period, and all rows are one.
+  // Not 0: rows of so many elements follow each other, and meet the same scale, bias and slope.  Those are written out
+  // for a period, and all rows are one.
   int64_t repeats, period;
-  // Not 0: or meet one element each of other, so far apart, which are written out for all that a piece has.
-  int64_t spread;
+  // What they meet of other is the same, too, or follows as src does, or is one element for each row.
+  enum { stays, follows, spreads } other;
+  int64_t apart;  // such elements; they are written out for a piece
 
   int64_t row_parts, column_parts, columns, rows_of_part;
   int64_t items() const { return row_parts * column_parts * planes.count(); }
@@ -45,10 +46,12 @@ void repeat_rows(element_walk& w, bool residual) {
   const int64_t n = run.count;
   const bool dense = rows.src == n && rows.dst == n && (!residual || rows.residual == n);
   if (!dense || rows.channel != 0 || rows.count < 2 || n == 0) return;
-  if (rows.weights == 0 ? n > longest_repeated : run.weights != 0 || n > longest_spread) return;
+  const auto other = rows.weights == 0 ? w.stays : run.weights == 0 ? w.spreads : w.follows;
+  if (other == w.follows && rows.weights != n) return;
+  if (n > (other == w.spreads ? longest_spread : longest_repeated)) return;
   const int64_t whole = std::lcm(n, int64_t{16});  // vectors
   if (whole > longest_period) return;
-  w.repeats = n, w.spread = rows.weights;
+  w.repeats = n, w.other = other, w.apart = rows.weights;
   w.period = std::max(whole, long_row / whole * whole);
   w.run.count *= rows.count, w.rows = {.count = 1};
 }
@@ -80,7 +83,7 @@ element_walk walk_of(const quern_problem& p, const channel_run& channels, int64_
   for (int i = used; i < all.used; ++i) w.planes.add(all.list[i]);
 
   repeat_rows(w, residual);
-  if (w.spread) elements = std::min(elements, spread_piece);
+  if (w.other == w.spreads) elements = std::min(elements, spread_piece);
   const int64_t whole = w.period ? w.period : 16;
   w.columns = std::max<int64_t>(1, elements / whole) * whole;
   w.rows_of_part = std::max<int64_t>(1, elements / std::max<int64_t>(1, w.run.count));
@@ -143,7 +146,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   channel_run runs[2];
   for (int i = channel_runs(p, runs); i-- > 0;) {
     const element_walk w = walk_of(p, runs[i], b.word[piece]);
-    const int64_t floats = 4 * w.period + (w.spread ? w.columns : 0);  // of other, scale, bias, slope
+    const int64_t floats = 4 * w.period + (w.other == w.spreads ? w.columns : 0);  // of other, scale, bias, slope
     b.workspace_bytes = std::max(b.workspace_bytes, sizeof(float) * uint64_t(floats));
   }
   return b;
@@ -186,7 +189,7 @@ struct element_run {
     const int64_t n = std::min(w.columns, run.count - x), m = std::min(w.rows_of_part, rows.count - y);
     const element_axis plane = w.planes.at(number), row = rows.times(y);
     element_axis column = run.times(x);
-    if (w.period) column.weights = x / w.repeats * w.spread, column.channel = 0;
+    if (w.period) column.weights = x / w.repeats * w.apart, column.channel = 0;
     const auto offset = [&](int64_t element_axis::*in) { return w.begin.*in + plane.*in + row.*in + column.*in; };
 
     elementwise_f32 call = {};
@@ -212,11 +215,20 @@ struct element_run {
       take_line(w, call, reinterpret_cast<float*>(workspace));
   }
 
-  static void spread(const element_walk& w, elementwise_f32& call, float*& room) {
-    const float* from = call.other;
+  // One element for each of the rows, n in all; in lines of whole vectors, which are alike.
+  void spread(const element_walk& w, elementwise_f32& call, float*& room) const {
+    const size_t n = call.n, line = size_t(std::lcm(w.repeats, int64_t{16}));
+    copy_f32 copy = {};
+    copy.times = size_t(w.repeats);
+    copy.src = call.other, copy.src_row = line / copy.times * size_t(w.apart), copy.src_col = size_t(w.apart);
+    copy.dst = room, copy.dst_row = line;
+    copy.rows = n / line, copy.cols = line;
+    j.row.copy(copy);
+    copy.src += copy.rows * copy.src_row, copy.dst += copy.rows * line;
+    copy.rows = 1, copy.cols = n % line;
+    if (copy.cols) j.row.copy(copy);
     call.other = room, call.same = false;
-    for (const float* const end = room + call.n; room < end; from += w.spread)
-      room = std::fill_n(room, w.repeats, *from);
+    room += n;
   }
 
   // A piece of a line of short rows, as rows of a period and what is left.
@@ -225,23 +237,23 @@ struct element_run {
     const size_t n = call.n, period = std::min(n, size_t(w.period));
     const auto repeat = [&](const float*& from) { from = repeated(from, w.repeats, int64_t(period), room); };
     epilogue_f32 vectors = epilogue;
-    if (w.spread)
+    if (w.other == w.spreads)
       spread(w, call, room);
-    else if (call.other && !call.same)
+    else if (w.other == w.stays && call.other && !call.same)
       repeat(call.other);
     if (!out.channels_are_rows) {
       for (const float** from : {&vectors.scale, &vectors.bias, &vectors.slope})
         if (*from) *from += out.channel, repeat(*from);
       out.channel = 0, out.epilogue = &vectors;
     }
-    call.m = n / period, call.n = period, call.other_row = w.spread ? period : 0;
+    call.m = n / period, call.n = period, call.other_row = w.other == w.stays ? 0 : period;
     call.src_row = out.ldc = out.ldr = period;
     j.row.elementwise(call);
     const size_t done = call.m * period;
     if (done == n) return;
     call.m = 1, call.n = n - done;
     call.src += done, out.c += done;
-    if (w.spread) call.other += done;
+    if (w.other != w.stays) call.other += done;
     if (out.residual) out.residual += done;
     j.row.elementwise(call);
   }

@@ -9,4 +9,5 @@ QUERN_KERNELS(elementwise_f32_neon, {.name = "elementwise_f32_neon",
                                      .kind = kind::elementwise_f32,
                                      .isa = QUERN_ISA_NEON,
                                      .vector = 4,
+                                     .copy = vec::copy,
                                      .elementwise = run_elementwise<vec>})

@@ -9,4 +9,5 @@ QUERN_KERNELS(elementwise_f32_avx2, {.name = "elementwise_f32_avx2",
                                      .kind = kind::elementwise_f32,
                                      .isa = QUERN_ISA_AVX2,
                                      .vector = 8,
+                                     .copy = vec::copy,
                                      .elementwise = run_elementwise<vec>})

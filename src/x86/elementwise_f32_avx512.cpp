@@ -9,4 +9,5 @@ QUERN_KERNELS(elementwise_f32_avx512, {.name = "elementwise_f32_avx512",
                                        .kind = kind::elementwise_f32,
                                        .isa = QUERN_ISA_AVX512,
                                        .vector = 16,
+                                       .copy = vec::copy,
                                        .elementwise = run_elementwise<vec>})
