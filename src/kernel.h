@@ -595,7 +595,7 @@ struct slices_functions {
 //
 //   C[i][j] = epilogue(src[i * src_row + j] op other[i * other_row + j])         or other[i * other_row] all along
 //
-// for m rows of n elements side by side.  UNARY has no other.  MAX and MIN of a NaN are NaN.
+// for m rows of n elements side by side.  UNARY has no other, and C is epilogue(src).  MAX and MIN of a NaN are NaN.
 struct elementwise_f32 {
   quern_op op;
   size_t m, n;
@@ -605,6 +605,7 @@ struct elementwise_f32 {
   size_t other_row;
   bool same;  // one element of other for all of a row
   output_f32 out;
+  bool one_channel;  // where out.channels_are_rows: all of them are out.channel
 };
 
 // ---- reference --------------------------------------------------------------------------------

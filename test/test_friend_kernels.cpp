@@ -121,6 +121,15 @@ TEST(friend_kernels, agree_on_large_problems) {
                            "add nhwc 2x3x60x50:1x3x1x1 wei=nhwc bias",
                            "div nhwc 2x64x40x40:2x1x40x40 wei=nhwc",
                            "mul nchw 2x64x40x40:2x64x40x40 residual=after",
+                           "mul nhwc 2x3x60x50:2x1x60x50 wei=nhwc",
+                           "sub nhwc 1x7x50x50:1x1x50x50 wei=nhwc scale bias act=prelu",
+                           "min nhwc 1x5x70x70:1x5x1x1 wei=nhwc scale bias act=prelu residual=after",
+                           "add nc4hw4 2x15x40x40:1x15x1x1 wei=nc4hw4 bias act=relu",
+                           "mul nc4hw4 1x10x50x50:1x1x50x50 wei=nc4hw4 bias",
+                           "add nchw 1x3x150x150:1x3x150x150 bias act=relu",
+                           "add nchw 1x3x150x150:1x3x1x1 scale bias residual=before act=relu",
+                           "unary nc16hw16 2x24x40x40 act=silu",
+                           "unary nhwc 1x30x40x40 scale bias act=relu",
                            "max nc8hw8 2x30x40x40:2x30x40x40 wei=nc8hw8 residual=before"}) {
     quern_problem p;
     quern_error error = {};

@@ -28,7 +28,8 @@ struct axes {
 
   // Densest first by their distance in one of the tensors; of those alike, one.
   void join(int64_t element_axis::*in = &element_axis::src) {
-    std::sort(list, list + used, [in](const element_axis& a, const element_axis& b) { return a.*in < b.*in; });
+    for (int i = 1; i < used; ++i)  // std::sort of so few makes g++ 12 warn of array bounds
+      for (int k = i; k > 0 && list[k].*in < list[k - 1].*in; --k) std::swap(list[k], list[k - 1]);
     int kept = 0;
     for (int i = 0; i < used; ++i) {
       if (kept > 0 && list[i].alike(list[kept - 1].times(list[kept - 1].count))) {
