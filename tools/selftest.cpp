@@ -128,8 +128,20 @@ double worst_ratio(const quern_problem& p, const operands& data, double bound) {
 
 // Sums, and what these epilogues make of them, are integers below 2^24: no rounding anywhere.
 bool exact_on_integers(const quern_problem& p) {
-  return p.epilogue.activation == QUERN_IDENTITY || p.epilogue.activation == QUERN_RELU ||
-         p.epilogue.activation == QUERN_CLAMP;
+  switch (p.op) {
+    case QUERN_POOL_AVG:
+    case QUERN_POOL_AVG_PADDED:
+    case QUERN_REDUCE_MEAN:
+    case QUERN_REDUCE_L2:
+    case QUERN_NORM:
+    case QUERN_RMS_NORM:
+    case QUERN_SOFTMAX:
+    case QUERN_LOG_SOFTMAX:
+    case QUERN_DIV: return false;
+    default:
+      return p.epilogue.activation == QUERN_IDENTITY || p.epilogue.activation == QUERN_RELU ||
+             p.epilogue.activation == QUERN_CLAMP;
+  }
 }
 
 // Empty when right, else a sentence.
