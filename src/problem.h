@@ -99,6 +99,9 @@ void for_each_layout(const quern_problem& p, Visit visit) {
 // The most products, or elements, that one output sums up, padding included.
 int64_t sum_length(const quern_problem&);
 
+// Of pooling: one window has all of the image, and no padding.
+bool is_whole_image(const quern_problem&);
+
 // 2 for each multiply-add of the direct formula whose tap does not fall on padding, as benchdnn counts; without
 // products 1 for each element that an output, or a slice, is made of.
 double direct_flops(const quern_problem&);

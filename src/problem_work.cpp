@@ -24,6 +24,15 @@ int64_t sum_length(const quern_problem& p) {
   return length;
 }
 
+bool is_whole_image(const quern_problem& p) {
+  const quern_window& w = p.window;
+  for (int i = 0; i < 3; ++i)
+    if (w.pad_begin[i] != 0 || w.pad_end[i] != 0 || w.filter[i] != p.src.size[2 + i] ||
+        (w.dilation[i] != 1 && w.filter[i] > 1))
+      return false;
+  return true;
+}
+
 namespace {
 
 // How many pairs of an output o < outputs and a tap t < taps have o * stride + t * dilation <= last.

@@ -45,6 +45,24 @@ TEST(friend_kernels, agree_on_random_problems) {
   }
 }
 
+// Where all tensors lie dense in one layout nobody is left with the reference.
+TEST(friend_kernels, take_all_of_one_dense_layout) {
+  const uint32_t first = seed();
+  for (uint32_t i = 0; i < 2000; ++i) {
+    dice d(first + i);
+    quern_problem p = random_friendly(d);
+    const bool dense_groups = block_of(p.src.layout) == 1 || p.groups == 1;
+    if (p.op == QUERN_REORDER || !dense_groups) continue;
+    for (quern_tensor* t : {&p.src, &p.weights, &p.dst, &p.residual}) {
+      if (t->layout == 0) continue;
+      t->layout = p.src.layout;
+      memset(t->stride, 0, sizeof t->stride);
+    }
+    p = completed(p);
+    ASSERT_NE(usable_candidates(p).size(), 0u) << "QUERN_TEST_SEED=" << first + i << ": " << text(p);
+  }
+}
+
 // What is no number goes where the interface says, in few elements and in many.
 TEST(friend_kernels, keep_what_is_no_number) {
   constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

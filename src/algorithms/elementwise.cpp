@@ -25,6 +25,20 @@ bool has_vectors(const quern_problem& p) {
   return p.epilogue.scale || p.epilogue.bias || p.epilogue.activation == QUERN_PRELU;
 }
 
+// The layout that has blocks of channels differently, NULL: none.
+const quern_tensor* other_block(const quern_problem& p) {
+  const auto differs = [&](const quern_tensor& t) { return block_of(t.layout) != block_of(p.src.layout); };
+  if (differs(p.dst)) return &p.dst;
+  if (p.epilogue.residual && differs(p.residual)) return &p.residual;
+  if (has_weights(p.op) && p.weights.size[1] == p.src.size[1] && differs(p.weights)) return &p.weights;
+  return nullptr;
+}
+
+// Channels that lie side by side; of one channel alone what all say, else it is an axis like others.
+int64_t block_of_all(const quern_problem& p) {
+  return p.src.size[1] > 1 || !other_block(p) ? block_of(p.src.layout) : 1;
+}
+
 // What is walked for one run of channels.
 struct element_walk {
   element_axis begin;  // where its first element lies
@@ -59,8 +73,7 @@ void repeat_rows(element_walk& w, bool residual) {
 element_walk walk_of(const quern_problem& p, const channel_run& channels, int64_t elements) {
   const auto stays = [&p](int i) { return p.weights.size[i] == 1; };
   const int64_t vectors = has_vectors(p), residual = p.epilogue.residual != QUERN_RESIDUAL_NONE,
-                weights = has_weights(p.op) && !stays(1), block = p.src.size[1] > 1 ? block_of(p.src.layout) : 1,
-                first = channels.first / block;
+                weights = has_weights(p.op) && !stays(1), block = block_of_all(p), first = channels.first / block;
   const element_axis blocks = {
       channels.count / channels.block, p.src.stride[1],         p.dst.stride[1], p.residual.stride[1],
       weights * p.weights.stride[1],   vectors * channels.block};
@@ -101,16 +114,11 @@ const char* stride_of(int tensor, int axis) {
 }
 
 refusal refuse(const full_problem& p, const kernel&) {
-  const int64_t block = block_of(p.src.layout);
-  if (p.src.size[1] > 1) {
-    const auto differs = [&](const quern_tensor& t) { return block_of(t.layout) != block; };
-    if (differs(p.dst)) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, p.src.layout};
-    if (p.epilogue.residual && differs(p.residual))
-      return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, p.src.layout};
-    if (has_weights(p.op) && p.weights.size[1] > 1 && differs(p.weights))
-      return {QUERN_REASON_LAYOUT, "weights.layout", p.weights.layout, p.src.layout};
-    if (block > 1) return {};
+  if (const quern_tensor* const t = other_block(p); t && p.src.size[1] > 1) {
+    const char* const field = t == &p.dst ? "dst.layout" : t == &p.residual ? "residual.layout" : "weights.layout";
+    return {QUERN_REASON_LAYOUT, field, t->layout, p.src.layout};
   }
+  if (block_of_all(p) > 1) return {};
   // Rows go along the densest axis of dst.
   int along = -1;
   for (int i = 0; i < 5; ++i)
@@ -274,8 +282,8 @@ void run(const job& j, const execution& e) {
       all.item(walks[0], item, workspace);
     else
       all.item(walks[1], item - first, workspace);
+    if (j.blocks.word[streams]) finish_streams();
   });
-  if (j.blocks.word[streams]) finish_streams();
 }
 
 }  // namespace

@@ -93,6 +93,8 @@ struct pool_workspace {
 };
 
 refusal refuse(const full_problem& p, const kernel&) {
+  // A slice, whose sum has another order.
+  if (is_whole_image(p)) return {QUERN_REASON_SHAPE, "window.filter[2]", p.window.filter[2], p.src.size[4] - 1};
   const struct {
     const quern_tensor& t;
     const char *layout, *channels, *pixels;

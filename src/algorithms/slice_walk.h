@@ -12,14 +12,6 @@ inline int32_t axes_of_slices(const quern_problem& p) {
   return is_pooling(p.op) ? QUERN_AXIS_D | QUERN_AXIS_H | QUERN_AXIS_W : p.axes;
 }
 
-inline bool is_whole_image(const quern_problem& p) {
-  for (int i = 0; i < 3; ++i)
-    if (p.window.pad_begin[i] != 0 || p.window.pad_end[i] != 0 || p.window.filter[i] != p.src.size[2 + i] ||
-        (p.window.dilation[i] != 1 && p.window.filter[i] > 1))
-      return false;
-  return true;
-}
-
 // Pieces of memory that neighbouring slices have: rows of n elements, `row` apart, from `at` on.  Down columns there
 // are `copies` rows side by side in each.
 struct slice_piece {

@@ -38,8 +38,8 @@ refusal refuse(const full_problem& p, const kernel&) {
     const slice_family& f = w.family[k];
     for (int i = 0; i < f.parts; ++i) {
       const element_axis column = f.column(i);
-      // A last block of one channel has nothing side by side: that is little.
-      const bool single = k + i > 0;
+      // A block of one channel, the last or the only one, has nothing side by side.
+      const bool single = k + i > 0 || block_of(p.src.layout) > 1;
       if (column.src == 0 && !single && f.part[i].inner.used + f.outer.used > 0)
         return {QUERN_REASON_LAYOUT, "src.stride[4]", p.src.stride[4], 1};
       if (w.reduces || column.src == 0) continue;
