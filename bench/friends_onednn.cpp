@@ -64,10 +64,11 @@ bool make(peer& o, const quern_problem& p, const tools::operands& data) {
   const descriptor src = of(p.src), dst = of(p.dst);
   const auto act = activation_of(e.activation);
   if (e.residual || (e.activation && !act)) return false;
+  const float slope = e.activation == QUERN_RELU ? 0 : 1;  // of a leaky ReLU; to others the factor of x
   dnnl::primitive_attr attr;
   if (act && p.op != QUERN_UNARY) {
     dnnl::post_ops after;
-    after.append_eltwise(1, *act, 1, 0);
+    after.append_eltwise(1, *act, slope, 0);
     attr.set_post_ops(after);
   }
   const auto is = [&](std::initializer_list<quern_op> list) {
@@ -111,7 +112,7 @@ bool make(peer& o, const quern_problem& p, const tools::operands& data) {
     o.primitive = dnnl::reduction({{how, src, dst, 0, 0}, attr, o.engine});
   } else if (is({QUERN_UNARY})) {
     if (!act || e.scale || e.bias) return false;
-    o.primitive = dnnl::eltwise_forward({{inference, *act, src, 1, 0}, o.engine});
+    o.primitive = dnnl::eltwise_forward({{inference, *act, src, slope, 0}, o.engine});
   } else if (is({QUERN_ADD, QUERN_MUL})) {
     if (e.scale || e.bias) return false;
     const descriptor other = of(p.weights);

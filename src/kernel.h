@@ -517,6 +517,9 @@ struct pool_f32 {
   float* fold;          // pixels, flat: fold_floats() of workspace
   float* tile;          // outputs before their epilogue: tile_floats()
   output_f32 out;       // rows are pixels; where channels are rows, n is 1, and the one row has pixels for columns
+  // Across: the line may be a band of several, each with its padding.  Then outputs are so many rows, `tile_row` floats
+  // apart in the line, of row_count pixels, dst_row apart in dst; `inside` counts the taps of all lines.
+  size_t rows, row_count, tile_row, dst_row, residual_row;
 
   bool across() const { return way == pool_way::flat || way == pool_way::shifted; }
   // Inputs that windows span along x, padding included.

@@ -63,6 +63,21 @@ TEST(friend_kernels, take_all_of_one_dense_layout) {
   }
 }
 
+// Blocks of channels that are the same memory, each with its own bias.
+TEST(friend_kernels, tell_channels_of_repeated_blocks_apart) {
+  dice d(seed());
+  for (const char* line :
+       {"reduce_sum nc4hw4:nhwc 3x9x4x5 axes=nw bias scale src_stride=240x0x80x20x4",
+        "reduce_max nc8hw8 2x24x3x5 axes=hw bias act=prelu residual=after src_stride=120x0x120x40x8"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+    p = completed(p);
+    ASSERT_NE(usable_candidates(p).size(), 0u);
+    ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), {})) << line;
+  }
+}
+
 // What is no number goes where the interface says, in few elements and in many.
 TEST(friend_kernels, keep_what_is_no_number) {
   constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

@@ -3,15 +3,17 @@
 // Pooling: the largest, or the mean, of windows.
 //
 //   item = channels that lie side by side, some planes of them, some lines of each      one task of the parallel_for
-//     line of outputs
+//     line of outputs, or short ones as a band
 //       row.pool                                                  lines of src that padding does not hide
-#include "driver.h"
-#include "problem.h"
+#include "pool_band.h"
 
 namespace quern {
 namespace {
 
-enum word { side_by_side, lines_an_item, planes_an_item, streams, way };  // of each run a way
+enum word { side_by_side, lines_an_item, planes_an_item, streams, bands, way };  // of each run a way
+
+constexpr int64_t short_line = 8;       // vectors
+constexpr int64_t longest_band = 4096;  // floats, beside as many of outputs
 
 // Planes of pixels of n floats: `blocks` of them in each image.
 struct pool_run {
@@ -83,14 +85,28 @@ way_cost way_of(const quern_problem& p, pool_f32 call, const kernel& row, const 
 
 // Floats of tables and buffers; of the lines' offsets, two.
 struct pool_workspace {
-  size_t line, fold, tile, inside, all;
-  pool_workspace(const quern_problem& p, const pool_f32& call)
+  size_t line, fold, tile, inside, band, all;
+  pool_workspace(const quern_problem& p, const pool_f32& call, int64_t of_band)
       : line(0),
-        fold(line + pool_f32::whole(2 * size_t(window_lines(p)))),
+        fold(line + pool_f32::whole(2 * size_t(std::max(window_lines(p), p.window.filter[1])))),
         tile(fold + pool_f32::whole(call.fold_floats())),
         inside(tile + pool_f32::whole(call.tile_floats())),
-        all(inside + (call.across() ? pool_f32::whole(call.count * call.n) : 0)) {}
+        band(inside + (call.across() ? pool_f32::whole(call.tile_floats() + call.tile_row) : 0)),
+        all(band + pool_f32::whole(size_t(of_band))) {}
 };
+
+// Lines of outputs that a band has at most, 0: lines go one by one.  It is for those of a few vectors, around which
+// there is more than in them.
+int64_t lines_of_band(const quern_problem& p, int64_t n, const kernel& row) {
+  if (!pool_band::fits(p, n) || p.dst.size[4] * n > short_line * row.vector) return 0;
+  int64_t lines = p.dst.size[3];
+  while (lines > 1 && pool_band(p, n, lines).floats() > longest_band) lines = up(lines, 2);
+  return lines > 1 ? lines : 0;
+}
+
+pool_workspace workspace_of(const quern_problem& p, int64_t n, const pool_f32& call, int64_t of_band) {
+  return {p, call, of_band ? pool_band(p, n, of_band).floats() : 0};
+}
 
 refusal refuse(const full_problem& p, const kernel&) {
   // A slice, whose sum has another order.
@@ -133,10 +149,20 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   }
   const auto work_of = [&](pool_run* runs, int& count) {
     count = runs_of(p, b.word[side_by_side], runs);
-    const pool_f32 call = call_of(p, runs[0].n);
+    pool_f32 call = call_of(p, runs[0].n);
+    const double all = double(lines) * double(p.dst.size[0]) * double(runs[0].blocks);
     // Two operations a load, which wait for each other; and around a line.
-    const double line = 40 * clock_cycles(m) * double(lines) * double(p.dst.size[0]) * double(runs[0].blocks);
-    b.cycles = pace(row, m) * elements / row.vector * way_of(p, call, row, m).cost + line;
+    b.cycles = pace(row, m) * elements / row.vector * way_of(p, call, row, m).cost + 40 * clock_cycles(m) * all;
+    b.word[bands] = lines_of_band(p, runs[0].n, row);
+    if (b.word[bands] == 0) return;
+    const pool_band band(p, runs[0].n, b.word[bands]);
+    band.set(p, call);
+    const way_cost of = way_of(p, call, row, m);
+    call.way = of.way;
+    if (!call.across()) b.word[bands] = 0;
+    const double vectors = double(call.count * call.n) * of.cost + 2 * double(band.floats());
+    if (call.across())
+      b.cycles = (pace(row, m) * vectors / row.vector / double(band.lines) + 15 * clock_cycles(m)) * all;
   };
   pool_run runs[2];
   int count = 0;
@@ -154,11 +180,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t enough = std::max<int64_t>(1, std::min(up(4096, p.dst.size[4] * runs[0].n), planes * lines / wanted));
   b.word[lines_an_item] = std::min(lines, enough);
   b.word[planes_an_item] = std::max<int64_t>(1, enough / lines);
+  if (b.word[bands]) b.word[lines_an_item] = b.word[bands] = std::min(b.word[lines_an_item], b.word[bands]);
   for (int i = 0; i < count; ++i) {
     pool_f32 call = call_of(p, runs[i].n);
+    const int64_t of_band = i == 0 ? b.word[bands] : 0;
+    if (of_band) pool_band(p, runs[i].n, of_band).set(p, call);
     call.way = way_of(p, call, row, m).way;
     b.word[way + i] = int64_t(call.way);
-    b.workspace_bytes = std::max<uint64_t>(b.workspace_bytes, 4 * pool_workspace(p, call).all);
+    b.workspace_bytes = std::max<uint64_t>(b.workspace_bytes, 4 * workspace_of(p, runs[i].n, call, of_band).all);
   }
   b.word[streams] = 4.0 * double(extent(p.dst)) > std::max(double(m.l2), std::min(double(m.l3) / 4, 20e6));
   return b;
@@ -170,18 +199,6 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
 }
 
 double error_bound(const full_problem& p) { return p.op == QUERN_POOL_MAX ? 0 : sum_bound(sum_length(p)); }
-
-// Taps of the window along an axis that are no padding, and the input of the first.
-struct taps_inside {
-  int64_t first, count;
-  taps_inside(const quern_problem& p, int axis, int64_t output) {
-    const quern_window& w = p.window;
-    const int64_t from = output * w.stride[axis] - w.pad_begin[axis], step = w.dilation[axis];
-    const int64_t begin = from < 0 ? up(-from, step) : 0, left = p.src.size[2 + axis] - from;
-    first = from + begin * step;
-    count = std::max<int64_t>(0, std::min(left > 0 ? up(left, step) : 0, w.filter[axis]) - begin);
-  }
-};
 
 // pool_f32.inside, where outputs differ.
 const float* count_inside(const quern_problem& p, int64_t n, float* to) {
@@ -223,17 +240,25 @@ void run(const job& j, const execution& e) {
     pool_f32 of_run = call_of(p, run.n);
     of_run.way = pool_way(word[way + r]);
     of_run.out.epilogue = &epilogue, of_run.out.stream = word[streams];
-    const pool_workspace at(p, of_run);
-    const int64_t planes = run.blocks * p.src.size[0];
+    const int64_t of_band = r == 0 ? word[bands] : 0, planes = run.blocks * p.src.size[0];
+    if (of_band) pool_band(p, run.n, of_band).set(p, of_run);
+    const pool_workspace at = workspace_of(p, run.n, of_run, of_band);
     for_each_item(j, e, up(planes, word[planes_an_item]) * parts, [&](int64_t item, char* workspace) {
       const int64_t line = digit(item, parts) * word[lines_an_item], plane = item * word[planes_an_item];
       const int64_t line_end = std::min(lines, line + word[lines_an_item]);
       float* const floats = reinterpret_cast<float*>(workspace);
-      pool_f32 call = of_run;
-      call.fold = floats + at.fold, call.tile = floats + at.tile;
-      if (p.op == QUERN_POOL_AVG && call.across()) call.inside = count_inside(p, run.n, floats + at.inside);
       ptrdiff_t* const offsets = reinterpret_cast<ptrdiff_t*>(floats + at.line);
-      call.line = offsets;
+      pool_f32 call = of_run;
+      call.fold = floats + at.fold, call.tile = floats + at.tile, call.line = offsets;
+      const pool_band band(p, run.n, line_end - line);
+      float* const copied = floats + at.band;
+      if (of_band) {
+        band.set(p, call), band.place_taps(p, offsets);
+        std::fill_n(copied, band.floats(), call.largest ? -std::numeric_limits<float>::infinity() : 0.0f);
+        if (p.op == QUERN_POOL_AVG) call.inside = band.count_inside(p, line, floats + at.inside);
+      } else if (p.op == QUERN_POOL_AVG && call.across()) {
+        call.inside = count_inside(p, run.n, floats + at.inside);
+      }
       for (int64_t i = plane; i < std::min(planes, plane + word[planes_an_item]); ++i) {
         const int64_t image = i / run.blocks, channel = run.first + i % run.blocks * run.n;
         const auto plane_of = [&](const quern_tensor& t) {
@@ -242,12 +267,21 @@ void run(const job& j, const execution& e) {
         const int64_t to = plane_of(p.dst), from = plane_of(p.residual);
         call.src = src + plane_of(p.src);
         call.out.channel = size_t(channel);
-        for (int64_t l = line; l < line_end; ++l) {
-          const int64_t d = p.dst.size[2] == 1 ? 0 : l / p.dst.size[3], h = l - d * p.dst.size[3];
-          call.lines = lines_of(p, d, h, offsets);
+        const auto take = [&](int64_t d, int64_t h) {
           call.out.c = dst + to + d * p.dst.stride[2] + h * p.dst.stride[3];
           if (residual) call.out.residual = residual + from + d * p.residual.stride[2] + h * p.residual.stride[3];
           j.row.pool(call);
+        };
+        if (of_band) {
+          band.copy(p, j.row, call.src, line, copied);
+          call.src = copied;
+          take(0, line);
+          continue;
+        }
+        for (int64_t l = line; l < line_end; ++l) {
+          const int64_t d = p.dst.size[2] == 1 ? 0 : l / p.dst.size[3], h = l - d * p.dst.size[3];
+          call.lines = lines_of(p, d, h, offsets);
+          take(d, h);
         }
       }
       if (call.out.stream) finish_streams();

@@ -327,7 +327,12 @@ struct item_run {
       for (int64_t r = 0; r < results; ++r) memory.c[r] = residual()[r * side.residual];
       out.residual = memory.c;
     }
-    j.row.slices->finish(out, 1, size_t(results), memory.a, most_results);
+    // Channels of blocks that lie on each other are some apart.
+    const int64_t together = side.channel > 1 ? 1 : results;
+    for (int64_t r = 0; r < results; r += together, out.c += together, out.channel += size_t(side.channel)) {
+      j.row.slices->finish(out, 1, size_t(together), memory.a + r, most_results);
+      if (out.residual) out.residual += together;
+    }
     if (scatters)
       for (int64_t r = 0; r < results; ++r) dst[r * side.dst] = memory.b[r];
   }

@@ -9,4 +9,5 @@ QUERN_KERNELS(pool_f32_neon, {.name = "pool_f32_neon",
                               .kind = kind::pool_f32,
                               .isa = QUERN_ISA_NEON,
                               .vector = 4,
+                              .copy = vec::copy,
                               .pool = run_pool<vec>})

@@ -53,13 +53,16 @@ struct pool_target {
 
   pool_target(const pool_f32& p) {
     const epilogue_f32& e = *p.out.epilogue;
-    const bool straight = e.clamp_only && !e.bias && (!p.across() || dense(p));
+    const bool straight = p.rows == 0 && is_straight(p);
     lower = V::set1(straight ? e.lower : -__builtin_inff()), upper = V::set1(straight ? e.upper : __builtin_inff());
     to = straight ? p.out.c : p.tile;
     pixel = !straight ? p.n : p.out.channels_are_rows ? 1 : p.out.ldc;
     streams = straight && p.out.stream && is_aligned<V>(to, p.across() ? 0 : pixel);
   }
-  static bool dense(const pool_f32& p) { return p.out.channels_are_rows || p.out.ldc == p.n; }
+  static bool is_straight(const pool_f32& p) {
+    const epilogue_f32& e = *p.out.epilogue;
+    return e.clamp_only && !e.bias && (!p.across() || p.out.channels_are_rows || p.out.ldc == p.n);
+  }
   [[gnu::always_inline]] void put(float* at, V x) const {
     x = V::min(upper, V::max(lower, x));
     if (streams)
@@ -71,12 +74,36 @@ struct pool_target {
     V::min(upper, V::max(lower, x)).store_part(at, count);
   }
   void finish(const pool_f32& p) const {
-    if (to == p.out.c) return;
-    if (p.out.channels_are_rows)
-      V::finish(p.out, 1, p.count, p.tile, p.count);
-    else
-      V::finish(p.out, p.count, p.n, p.tile, pixel);
+    if (p.rows > 0) return finish_rows(p);
+    if (to != p.out.c) finish_row(p, p.out, p.count, p.tile);
   }
+
+ private:
+  static void finish_row(const pool_f32& p, const output_f32& out, size_t count, const float* tile) {
+    if (p.out.channels_are_rows)
+      V::finish(out, 1, count, tile, count);
+    else
+      V::finish(out, count, p.n, tile, p.n);
+  }
+  // Of a band.
+  static void finish_rows(const pool_f32& p) {
+    const epilogue_f32& e = *p.out.epilogue;
+    const bool straight = is_straight(p);
+    const pool_target bounds(V::set1(e.lower), V::set1(e.upper));
+    output_f32 out = p.out;
+    const float* tile = p.tile;
+    for (size_t i = 0; i < p.rows; ++i, tile += p.tile_row, out.c += p.dst_row, out.residual += p.residual_row) {
+      if (!straight) {
+        finish_row(p, out, p.row_count, tile);
+        continue;
+      }
+      const size_t floats = p.row_count * p.n;
+      size_t f = 0;
+      for (; f + V::width <= floats; f += V::width) bounds.put(out.c + f, V::load(tile + f));
+      if (f < floats) bounds.put_part(out.c + f, V::load(tile + f), floats - f);
+    }
+  }
+  pool_target(V below, V above) : to(nullptr), pixel(0), lower(below), upper(above), streams(false) {}
 };
 
 // The taps of output x that are no padding.
@@ -348,7 +375,7 @@ struct pool_flat_target {
       : out(to),
         floats(p.count * p.n),
         divisor(divisor_of(p, p.taps)),
-        lines(V::set1(static_cast<float>(p.lines > 0 ? p.lines : 1))),
+        lines(V::set1(static_cast<float>(p.lines > 0 && p.rows == 0 ? p.lines : 1))),
         inside(p.taps_counted == 0 ? p.inside : nullptr) {}
   [[gnu::always_inline]] void put(size_t f, V sum) const {
     const size_t count = floats - f < V::width ? floats - f : V::width;

@@ -9,4 +9,5 @@ QUERN_KERNELS(pool_f32_avx2, {.name = "pool_f32_avx2",
                               .kind = kind::pool_f32,
                               .isa = QUERN_ISA_AVX2,
                               .vector = 8,
+                              .copy = vec::copy,
                               .pool = run_pool<vec>})

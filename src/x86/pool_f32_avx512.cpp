@@ -9,4 +9,5 @@ QUERN_KERNELS(pool_f32_avx512, {.name = "pool_f32_avx512",
                                 .kind = kind::pool_f32,
                                 .isa = QUERN_ISA_AVX512,
                                 .vector = 16,
+                                .copy = vec::copy,
                                 .pool = run_pool<vec>})
