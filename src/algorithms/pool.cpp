@@ -12,7 +12,7 @@ namespace {
 
 enum word { side_by_side, lines_an_item, planes_an_item, streams, bands, way };  // of each run a way
 
-constexpr int64_t short_line = 8;       // vectors
+constexpr int64_t short_line = 48;      // floats
 constexpr int64_t longest_band = 4096;  // floats, beside as many of outputs
 
 // Planes of pixels of n floats: `blocks` of them in each image.
@@ -95,10 +95,10 @@ struct pool_workspace {
         all(band + pool_f32::whole(size_t(of_band))) {}
 };
 
-// Lines of outputs that a band has at most, 0: lines go one by one.  It is for those of a few vectors, around which
+// Lines of outputs that a band has at most, 0: lines go one by one.  It is for lines of a few vectors, around which
 // there is more than in them.
-int64_t lines_of_band(const quern_problem& p, int64_t n, const kernel& row) {
-  if (!pool_band::fits(p, n) || p.dst.size[4] * n > short_line * row.vector) return 0;
+int64_t lines_of_band(const quern_problem& p, int64_t n) {
+  if (!pool_band::fits(p, n) || p.dst.size[4] * n > short_line) return 0;
   int64_t lines = p.dst.size[3];
   while (lines > 1 && pool_band(p, n, lines).floats() > longest_band) lines = up(lines, 2);
   return lines > 1 ? lines : 0;
@@ -153,7 +153,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     const double all = double(lines) * double(p.dst.size[0]) * double(runs[0].blocks);
     // Two operations a load, which wait for each other; and around a line.
     b.cycles = pace(row, m) * elements / row.vector * way_of(p, call, row, m).cost + 40 * clock_cycles(m) * all;
-    b.word[bands] = lines_of_band(p, runs[0].n, row);
+    b.word[bands] = lines_of_band(p, runs[0].n);
     if (b.word[bands] == 0) return;
     const pool_band band(p, runs[0].n, b.word[bands]);
     band.set(p, call);
@@ -180,7 +180,11 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t enough = std::max<int64_t>(1, std::min(up(4096, p.dst.size[4] * runs[0].n), planes * lines / wanted));
   b.word[lines_an_item] = std::min(lines, enough);
   b.word[planes_an_item] = std::max<int64_t>(1, enough / lines);
-  if (b.word[bands]) b.word[lines_an_item] = b.word[bands] = std::min(b.word[lines_an_item], b.word[bands]);
+  // What bands have in common is made once for an item.
+  if (b.word[bands]) {
+    b.word[lines_an_item] = b.word[bands] = std::min(b.word[lines_an_item], b.word[bands]);
+    b.word[planes_an_item] = std::max<int64_t>(1, planes * up(lines, b.word[bands]) / wanted);
+  }
   for (int i = 0; i < count; ++i) {
     pool_f32 call = call_of(p, runs[i].n);
     const int64_t of_band = i == 0 ? b.word[bands] : 0;
