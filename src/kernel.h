@@ -280,6 +280,7 @@ struct reorder_f32 {
   reorder_side from, to;
   bool stream;  // past the caches: dst, to.channel and to.pixel (but where block is 1) are whole cache lines
   bool halves;  // of 512 bits, to this core, are two: those of 256 are shuffled in fewer steps
+  size_t ways;  // lines that each of the 64 sets of this core's L1 keeps, 8 or more
 };
 
 // ---- winograd_f32 -----------------------------------------------------------------------------

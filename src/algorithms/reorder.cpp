@@ -12,7 +12,7 @@
 namespace quern {
 namespace {
 
-enum word { pixel_part, pixel_parts, channel_part, channel_parts, streams, halves };
+enum word { pixel_part, pixel_parts, channel_part, channel_parts, streams, halves, ways };
 
 struct line_axis {
   int64_t count, src, dst;
@@ -93,6 +93,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // Where both do not fit the share of L3 that a core has (at 25 MB 1.2 times as fast, at 13 MB 0.7 times: Zen 5).
   b.word[streams] = bytes_of(p) > std::min(double(m.l3) / 2, 20e6);
   b.word[halves] = in_halves(m);
+  b.word[ways] = std::clamp<int64_t>(int64_t(m.l1 / 4096), 8, 12);
   return b;
 }
 
@@ -136,6 +137,7 @@ void run(const job& j, const execution& e) {
     }
     call.from = w.from, call.to = w.to;
     call.stream = stream, call.halves = word[halves];
+    call.ways = size_t(word[ways]);
     j.row.reorder(call);
   });
 }

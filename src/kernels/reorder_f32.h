@@ -9,8 +9,8 @@
 // transposes W / 4 registers of such lanes; both are their own inverse.
 //
 // The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes and in pieces,
-// quads, lanes, and for wide vectors zip4 unzip4 zip8.  Where it has what reorder_moves.h asks for too, whole tiles go
-// from memory to memory instead.
+// quads, lanes, and for vectors of 16 zip4 unzip4 zip8 turned blend.  Where it has what reorder_moves.h asks for too,
+// whole tiles go from memory to memory instead.
 #pragma once
 
 #include "reorder_moves.h"
@@ -85,16 +85,25 @@ void reorder_tiles(reorder_view<const float> src, reorder_view<float> dst, const
   for (size_t row = 0; row < grid.count[1]; ++row) {
     reorder_view<const float> in = src;
     reorder_view<float> out = dst;
-    for (size_t i = 0; i < grid.count[0]; ++i) {
+    size_t count = grid.count[0], left = grid.left;
+    const auto one_by_one = [&](size_t pixels) __attribute__((always_inline)) {
+      for (size_t x = 0; x < pixels; ++x, in.at += src.pixel, out.at += dst.pixel)
+        move_pixel<from, to>(in.at, src, out.at, dst);
+    };
+    if (from == 1 && to == 4 && left > 0) {
+      const size_t before = pixels_before<W, to>(out.at), rest = count * W + left - before;
+      one_by_one(before);
+      count = rest / W, left = rest % W;
+    }
+    for (size_t i = 0; i < count; ++i) {
       if (to == 1 && !stream) ask_ahead<T>(dst.group, dst.at, i * W, grid.count[0] * W + grid.left, grid.dst[1]);
       tile(in, out, stream);
       in.at += grid.src[0], out.at += grid.dst[0];
     }
-    if (grid.left < few_pixels) {
-      for (size_t x = 0; x < grid.left; ++x, in.at += src.pixel, out.at += dst.pixel)
-        move_pixel<from, to>(in.at, src, out.at, dst);
+    if (left < few_pixels) {
+      one_by_one(left);
     } else {
-      in.at -= (W - grid.left) * src.pixel, out.at -= (W - grid.left) * dst.pixel;
+      in.at -= (W - left) * src.pixel, out.at -= (W - left) * dst.pixel;
       tile(in, out, false);
     }
     src.at += grid.src[1], dst.at += grid.dst[1];
@@ -263,6 +272,8 @@ void reorder_pixels(const reorder_f32& call) {
     if constexpr (requires { R::transpose8; }) {
       if (!call.stream) {
         done = reorder_skewed<R>(call, c);
+        if constexpr (R::width == 16)
+          if (done == 0) done = reorder_skewed_quads<R>(call, c);
         if (done == 0) done = reorder_by_moves<R>(call, c);
         if (done > 0) continue;
       }

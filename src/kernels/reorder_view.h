@@ -22,6 +22,7 @@ struct reorder_view {
   size_t group, pixel;  // from the first channel of one register to that of the next, from pixel to pixel
 };
 
+inline size_t least(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t offset_of(const reorder_side& s, size_t c) { return c / s.block * s.channel + c % s.block; }
 
 // Rows of whole tiles: the second count and its steps lead from row to row.  Where pixels are left at a row's end, so
@@ -30,13 +31,13 @@ struct reorder_grid {
   size_t count[2], src[2], dst[2], left;
 };
 
-// How many lines so many floats apart the sets that they share hold: of 64 sets and 8 ways, as the smallest L1 has
-// them.
-inline size_t lines_apart(size_t floats) {
+inline bool crowded(size_t apart) { return apart % 512 == 0; }
+
+// How many lines so many floats apart the sets of L1 that they share hold.
+inline size_t lines_apart(const reorder_f32& call, size_t floats) {
   const size_t step = floats & -floats;
-  return 8 * 1024 / (step < 16 ? 16 : step > 1024 ? 1024 : step);
+  return call.ways * 1024 / (step < 16 ? 16 : step > 1024 ? 1024 : step);
 }
-inline bool crowded(size_t apart) { return lines_apart(apart) <= 16; }
 
 // Pixels of few channels that are no whole number of lines: each pass over some of the channels meets lines that the
 // others have, too.
@@ -54,6 +55,13 @@ template <int planes>
   const float* at = row + x + 32;
   if (x + 32 >= pixels) at += next - pixels;
   QUERN_UNROLL for (int c = 0; c < planes; ++c, at += plane) __builtin_prefetch(at, 1, 3);
+}
+
+// Pixels of a block that lie before the first which begins a register of W floats there: blocks of odd planes begin
+// anywhere in a line of the cache, and every register that is written across its end is two stores.
+template <size_t W, size_t block>
+[[gnu::always_inline]] inline size_t pixels_before(const float* at) {
+  return -(reinterpret_cast<uintptr_t>(at) / sizeof(float)) % W / block;
 }
 
 // What is less pixels than this goes one by one: a tile would move the others of its pixels again.

@@ -79,7 +79,16 @@ struct registers : moves_avx2 {
   static order gather(size_t pixel) {
     return order_of([&](uint32_t i) { return i / pixel * 4 + i % pixel; });
   }
+  // Four pixels of each of four channels from pixels of those, the first channel `by` lanes of 128 bits further on.
+  static order turned(uint32_t by) {
+    return order_of([&](uint32_t i) { return i % 4 * 4 + (i / 4 - by) % 4; });
+  }
   [[gnu::always_inline]] static vector move_lanes(vector v, order o) { return _mm512_permutexvar_ps(o, v); }
+  // The lanes of a bit mask from b, the others from a.
+  template <int lanes>
+  [[gnu::always_inline]] static vector blend(vector a, vector b) {
+    return _mm512_mask_blend_ps(lanes, a, b);
+  }
 
   // In every lane of 128 bits, element j of register i and element i of register j change places.
   [[gnu::always_inline]] static void quads(vector* a) {
