@@ -541,7 +541,7 @@ struct pool_f32 {
 // is 1, and each of its n columns belongs to a slice of its own.  What there is one of for each slice has whole
 // vectors of room.
 //
-//   fold    to[s] = the sum, product, largest or smallest of f(x) over all of a piece, or down column s
+//   fold    to[s] = the sum, largest or smallest of f(x) over all of a piece, or down column s
 //   apply   C[s][i][j] = epilogue(g(x)), with a, b, c of the slice
 //
 // Sums are added up in an order that m and n alone fix.  Of a piece element j of each row goes to lane j % 64 (of
@@ -552,7 +552,6 @@ enum class fold_of : uint8_t {
   magnitudes,    // |x|
   squares,       // x * x
   deviations,    // x - from, and into `also` their squares
-  product,       // x
   largest,       // x; a NaN is kept
   smallest,      // likewise
   peak,          // the largest, where NaN counts as nothing; of nothing the least finite number

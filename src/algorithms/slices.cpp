@@ -62,6 +62,7 @@ double vector_cycles(const quern_problem& p) {
     case QUERN_LOG_SOFTMAX: return 11;
     case QUERN_NORM: return 4;
     case QUERN_RMS_NORM: return 3;
+    case QUERN_REDUCE_PROD: return 16;  // in double, without the kernel
     default: return 1;
   }
 }
@@ -79,6 +80,20 @@ double traffic_cycles(const slice_walk& w, const machine& m) {
 bool keeps_exponentials(const quern_problem& p, const slice_family& f, const slice_walk& w) {
   return is_softmax(p.op) && w.elements <= (f.along ? kept_along : kept_across);
 }
+
+// Slices of an item, or columns, of which all that one slice has are together.
+int64_t most_of(const slice_family& f, const int64_t* word) {
+  return f.along ? word[batch] : word[columns] / f.together * f.together;
+}
+
+struct family_items {
+  int64_t of[2] = {};
+  family_items(const slice_walk& w, const int64_t* word) {
+    for (int i = 0; i < w.families; ++i)
+      of[i] = up(w.family[i].side().count, most_of(w.family[i], word)) * w.family[i].places();
+  }
+  int64_t all() const { return of[0] + of[1]; }
+};
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const slice_walk w(p);
@@ -99,6 +114,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const slice_family& first = w.family[0];
   if (!first.along && first.side().count >= slice_family::narrow) least = up(first.together, 16) * 16;
   b.word[columns] = std::clamp<int64_t>(share / 16 * 16, least, across) / 16 * 16;
+  b.workers = uint32_t(std::clamp<int64_t>(family_items(w, b.word).all(), 1, b.workers));
   b.word[streams] = !w.reduces && bytes_of(w) > std::min(double(m.l3) / 2, 20e6);
   // The exponentials of an item.
   int64_t kept = 0;
@@ -171,12 +187,9 @@ struct item_run {
     for (int64_t i = results; i < results * copies; ++i) x[i] = x[i - results];
   }
 
-  void fold_all(fold_of what) const {
-    double* const x = memory.of.x;
-    const double nothing = what == fold_of::product    ? 1
-                           : what == fold_of::largest  ? -HUGE_VAL
-                           : what == fold_of::smallest ? HUGE_VAL
-                                                       : 0;
+  void fold_all(fold_of what) const { fold_all(what, memory.of.x); }
+  void fold_all(fold_of what, double* x) const {
+    const double nothing = what == fold_of::largest ? -HUGE_VAL : what == fold_of::smallest ? HUGE_VAL : 0;
     for (int64_t r = 0; r < results; ++r) x[r] = nothing;
     const auto all = [&](const auto& join) {
       each_piece([&](const slice_piece& piece) {
@@ -185,11 +198,34 @@ struct item_run {
       });
     };
     switch (what) {
-      case fold_of::product: return all([](double a, double b) { return a * b; });
       case fold_of::largest: return all([](double a, double b) { return a > b || a != a ? a : b; });
       case fold_of::smallest: return all([](double a, double b) { return a < b || a != a ? a : b; });
       default: all([](double a, double b) { return a + b; });
     }
+  }
+
+  // One after the other in double, as the reference does, or four, of which doubles hold any product: f32 holds few,
+  // and parts in another order may leave what doubles hold.
+  void multiply() const {
+    double* const x = memory.of.x;
+    for (int64_t r = 0; r < results; ++r) x[r] = 1;
+    each_piece([&](const slice_piece& piece) {
+      const slices_fold_f32 call = fold_of_piece(piece, fold_of::sum);
+      const float* row = call.src;
+      for (size_t i = 0; i < call.m; ++i, row += call.row) {
+        if (!f.along) {
+          merge_piece(piece, [&](int64_t r, int64_t k) { x[r] *= double(row[k]); });
+          continue;
+        }
+        const float* v = row;
+        for (int64_t r = 0; r < results; ++r, v += call.step) {
+          size_t k = 0;
+          for (; k + 4 <= call.n; k += 4)
+            x[r] *= (double(v[k]) * double(v[k + 1])) * (double(v[k + 2]) * double(v[k + 3]));
+          for (; k < call.n; ++k) x[r] *= double(v[k]);
+        }
+      }
+    });
   }
 
   void mean_and_squares() const {
@@ -226,13 +262,26 @@ struct item_run {
     });
   }
 
+  // What sums in f32 lose of numbers near its end.
+  void mend_sums() const {
+    double* const x = memory.of.x;
+    for (int64_t r = 0; r < results; ++r) {
+      if (std::abs(x[r]) <= std::numeric_limits<double>::max()) continue;
+      x[r] = 0;
+      each_element(r, [&](double v) { x[r] += p().op == QUERN_REDUCE_L1 ? std::abs(v) : v; });
+    }
+  }
+
   // What squares in f32 lose, of numbers from 1e19 on or below 1e-13, is found in double, element by element; so is
-  // that a slice is of zeros alone, or has what is no number.
+  // that a slice has what is no number.
   void mend_squares(bool centers, double least) const {
     double *const x = memory.of.x, *const y = memory.of.y;
+    const auto few = [&](int64_t r) { return (centers ? y : x)[r] < least; };
+    bool any = false;
+    for (int64_t r = 0; r < results; ++r) any |= few(r);
+    if (any && !centers) fold_all(fold_of::magnitudes, y);  // of zeros alone there is nothing to find
     for (int64_t r = 0; r < results; ++r) {
-      const double found = centers ? y[r] : x[r];
-      if (found >= least && found <= std::numeric_limits<double>::max()) continue;
+      if (few(r) ? !centers && y[r] == 0 : (centers ? y : x)[r] <= std::numeric_limits<double>::max()) continue;
       double sum = 0, squares = 0, n = 0;
       if (centers) each_element(r, [&](double v) { sum += v, ++n; });
       const double mean = centers ? sum / n : 0;
@@ -384,14 +433,17 @@ struct item_run {
       case QUERN_POOL_MAX:
       case QUERN_REDUCE_MAX: fold_all(fold_of::largest); break;
       case QUERN_REDUCE_MIN: fold_all(fold_of::smallest); break;
-      case QUERN_REDUCE_PROD: fold_all(fold_of::product); break;
-      case QUERN_REDUCE_L1: fold_all(fold_of::magnitudes); break;
+      case QUERN_REDUCE_PROD: multiply(); break;
+      case QUERN_REDUCE_L1:
+        fold_all(fold_of::magnitudes);
+        mend_sums();
+        break;
       case QUERN_REDUCE_L2:
       case QUERN_REDUCE_SUM_SQUARE:
         fold_all(fold_of::squares);
         mend_squares(false, 0x1p-90 * count());
         break;
-      default: fold_all(fold_of::sum);
+      default: fold_all(fold_of::sum); mend_sums();
     }
     const bool means = is_pooling(p().op) ? p().op != QUERN_POOL_MAX : p().op == QUERN_REDUCE_MEAN;
     for (int64_t r = 0; r < results; ++r) {
@@ -413,12 +465,12 @@ struct item_run {
     mend_squares(centers, double(p().epsilon) < 0x1p-80 ? enough : 0);
     if (f.together > 1) join_columns(centers);
     for (int64_t r = 0; r < results; ++r) {
-      const double mean = centers ? x[r] : 0, squares = centers ? y[r] : x[r],
-                   factor = 1 / std::sqrt(squares / count() + double(p().epsilon));
-      // What rounding took from the mean; below 2^-40 it is that of doubles, and the mean was a float, or zero.
-      const auto some = [](double v) { return std::abs(v) < 0x1p-40 ? 0 : v; };
-      memory.a[r] = some(mean * factor) == 0 ? 0 : float(mean), memory.b[r] = float(factor);
-      memory.c[r] = float(some((double(memory.a[r]) - mean) * factor));
+      const double mean = centers ? x[r] : 0, variance = (centers ? y[r] : x[r]) / count(),
+                   factor = 1 / std::sqrt(variance + double(p().epsilon));
+      // Beside the spread and the mean, what is below 2^-40 of them comes from doubles: the mean was zero, or a float.
+      memory.a[r] = std::abs(mean) < 0x1p-40 * std::sqrt(variance) ? 0 : float(mean), memory.b[r] = float(factor);
+      const double rest = (double(memory.a[r]) - mean) * factor;
+      memory.c[r] = std::abs(rest) < 0x1p-40 ? 0 : float(rest);
     }
     apply(apply_of::scaled, nullptr);
   }
@@ -449,23 +501,14 @@ struct item_run {
   }
 };
 
-// Slices of an item, or columns, of which all that one slice has are together.
-int64_t most_of(const slice_family& f, const int64_t* word) {
-  return f.along ? word[batch] : word[columns] / f.together * f.together;
-}
-
 void run(const job& j, const execution& e) {
   const slice_walk w(j.problem);
   if (w.slices == 0 || (w.elements == 0 && !w.reduces)) return;
   const int64_t* word = j.blocks.word;
-  int64_t items[2] = {};
-  for (int i = 0; i < w.families; ++i) {
-    const slice_family& f = w.family[i];
-    items[i] = up(f.side().count, most_of(f, word)) * f.places();
-  }
-  for_each_item(j, e, items[0] + items[1], [&](int64_t item, char* workspace) {
-    const bool second = item >= items[0];
-    if (second) item -= items[0];
+  const family_items items(w, word);
+  for_each_item(j, e, items.all(), [&](int64_t item, char* workspace) {
+    const bool second = item >= items.of[0];
+    if (second) item -= items.of[0];
     const slice_family& f = w.family[second];
     const element_axis side = f.side();
     const int64_t most = most_of(f, word);
@@ -473,7 +516,7 @@ void run(const job& j, const execution& e) {
     item_memory memory;
     item_run now = {j, e, w, f, {}, std::min(most, side.count - first), 1, nullptr, memory};
     now.at = slice_family::sum(f.origin, slice_family::sum(f.outer.at(item, f.taken()), side.times(first)));
-    now.copies = f.copies(now.results, !w.reduces, j.problem.epilogue.residual);
+    if (now.results == side.count) now.copies = f.copies(side.count, !w.reduces, j.problem.epilogue.residual);
     if (j.problem.op == QUERN_SOFTMAX) now.keep = reinterpret_cast<float*>(workspace);
     now.run();
   });

@@ -151,7 +151,8 @@ void apply_ending(const slices_apply_f32& f) {
   if (e.plain) return apply_rows<V, WHAT, DOWN, ending::none>(f);
   const bool clamps = e.activation == QUERN_IDENTITY || e.activation == QUERN_RELU || e.activation == QUERN_CLAMP;
   if constexpr (DOWN)
-    if (clamps && !f.out.residual && !f.out.channels_are_rows) return apply_columns<V, WHAT, true>(f);
+    if (clamps && !f.out.residual && (!f.out.channels_are_rows || !(e.scale || e.bias)))
+      return apply_columns<V, WHAT, true>(f);
   if (clamps && !f.out.residual) return apply_rows<V, WHAT, DOWN, ending::clamped>(f);
   apply_rows<V, WHAT, DOWN, ending::finished>(f);
 }

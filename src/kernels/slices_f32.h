@@ -55,10 +55,8 @@ template <class V, fold_of WHAT>
 struct folding {
   static constexpr int results = WHAT == fold_of::deviations ? 2 : 1;
   static constexpr bool from = WHAT == fold_of::deviations || WHAT == fold_of::exponentials;
-  static constexpr bool adds =
-      WHAT != fold_of::product && WHAT != fold_of::largest && WHAT != fold_of::smallest && WHAT != fold_of::peak;
-  static constexpr float nothing = WHAT == fold_of::product    ? 1.0f
-                                   : WHAT == fold_of::largest  ? -__builtin_inff()
+  static constexpr bool adds = WHAT != fold_of::largest && WHAT != fold_of::smallest && WHAT != fold_of::peak;
+  static constexpr float nothing = WHAT == fold_of::largest    ? -__builtin_inff()
                                    : WHAT == fold_of::smallest ? __builtin_inff()
                                    : WHAT == fold_of::peak     ? -most_of_all
                                                                : 0.0f;
@@ -73,7 +71,6 @@ struct folding {
   }
   QUERN_INLINE static V joined(V a, V b) {
     switch (WHAT) {
-      case fold_of::product: return a * b;
       case fold_of::largest: return kept(a, V::max(a, b));
       case fold_of::smallest: return kept(a, V::min(a, b));
       case fold_of::peak: return V::max(b, a);
@@ -243,7 +240,6 @@ void fold_slices(const slices_fold_f32& f) {
     case fold_of::magnitudes: return fold_one<V, fold_of::magnitudes>(f);
     case fold_of::squares: return fold_one<V, fold_of::squares>(f);
     case fold_of::deviations: return fold_one<V, fold_of::deviations>(f);
-    case fold_of::product: return fold_one<V, fold_of::product>(f);
     case fold_of::largest: return fold_one<V, fold_of::largest>(f);
     case fold_of::smallest: return fold_one<V, fold_of::smallest>(f);
     case fold_of::peak: return fold_one<V, fold_of::peak>(f);
