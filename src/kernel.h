@@ -545,12 +545,13 @@ struct pool_f32 {
 //   apply   C[s][i][j] = epilogue(g(x)), with a, b, c of the slice
 //
 // Sums are added up in an order that m and n alone fix.  Of a piece element j of each row goes to lane j % 64 (of
-// deviations, 32); lanes are added 32 apart, 16, 8, 4, 2 and neighbours.  Down a column eight rows, of
+// two results, 32); lanes are added 32 apart, 16, 8, 4, 2 and neighbours.  Down a column eight rows, of
 // exponentials four, are added as a tree, and such sums one after the other.
 enum class fold_of : uint8_t {
   sum,           // x
   magnitudes,    // |x|
   squares,       // x * x
+  sample,        // x, and into `also` |x|
   deviations,    // x - from, and into `also` their squares
   largest,       // x; a NaN is kept
   smallest,      // likewise

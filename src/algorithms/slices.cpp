@@ -233,20 +233,17 @@ struct item_run {
     for (int64_t r = 0; r < results; ++r) x[r] = y[r] = 0;
     double before = 0;
     each_piece([&](const slice_piece& piece) {
-      slices_fold_f32 call = fold_of_piece(piece, fold_of::sum), sample = call;
+      slices_fold_f32 call = fold_of_piece(piece, fold_of::deviations), sample = fold_of_piece(piece, fold_of::sample);
       sample.n = f.along ? std::min<size_t>(call.n, sample_elements) : call.n;
       sample.m = std::min<size_t>(call.m, f.along ? std::max<size_t>(1, sample_elements / sample.n) : sample_rows);
       sample.to = memory.from;
       j.row.slices->fold(sample);
-      sample.what = fold_of::magnitudes, sample.to = memory.to;
-      j.row.slices->fold(sample);
       // In few bits, of as many as what is typical has: numbers of few bits have exact differences to it.
       const float some = 1.0f / float(f.along ? sample.m * sample.n : sample.m);
       for (int64_t i = 0; i < results * int64_t(piece.copies); ++i) {
-        const float coarse = memory.to[i] * some * 4096;
+        const float coarse = memory.also[i] * some * 4096;
         memory.from[i] = memory.from[i] * some + coarse - coarse;
       }
-      call.what = fold_of::deviations;
       j.row.slices->fold(call);
       const double here = double(f.along ? call.m * call.n : call.m);
       for (size_t t = 0; t < piece.copies; ++t, before += here) {
@@ -464,11 +461,12 @@ struct item_run {
     const double enough = 0x1p-90 * count() / double(f.together);
     mend_squares(centers, double(p().epsilon) < 0x1p-80 ? enough : 0);
     if (f.together > 1) join_columns(centers);
+    const double share = 1 / count();
     for (int64_t r = 0; r < results; ++r) {
-      const double mean = centers ? x[r] : 0, variance = (centers ? y[r] : x[r]) / count(),
+      const double mean = centers ? x[r] : 0, variance = (centers ? y[r] : x[r]) * share,
                    factor = 1 / std::sqrt(variance + double(p().epsilon));
       // Beside the spread and the mean, what is below 2^-40 of them comes from doubles: the mean was zero, or a float.
-      memory.a[r] = std::abs(mean) < 0x1p-40 * std::sqrt(variance) ? 0 : float(mean), memory.b[r] = float(factor);
+      memory.a[r] = mean * mean < 0x1p-80 * variance ? 0 : float(mean), memory.b[r] = float(factor);
       const double rest = (double(memory.a[r]) - mean) * factor;
       memory.c[r] = std::abs(rest) < 0x1p-40 ? 0 : float(rest);
     }

@@ -53,7 +53,7 @@ QUERN_INLINE void exponentials4(V* x, V about) {
 // What becomes of an element, and of two results; of nothing.
 template <class V, fold_of WHAT>
 struct folding {
-  static constexpr int results = WHAT == fold_of::deviations ? 2 : 1;
+  static constexpr int results = WHAT == fold_of::deviations || WHAT == fold_of::sample ? 2 : 1;
   static constexpr bool from = WHAT == fold_of::deviations || WHAT == fold_of::exponentials;
   static constexpr bool adds = WHAT != fold_of::largest && WHAT != fold_of::smallest && WHAT != fold_of::peak;
   static constexpr float nothing = WHAT == fold_of::largest    ? -__builtin_inff()
@@ -68,6 +68,10 @@ struct folding {
       case fold_of::exponentials: return exponential(x - about);
       default: return x;
     }
+  }
+  // The second result with one more value.
+  QUERN_INLINE static V also(V sum, V value) {
+    return WHAT == fold_of::sample ? sum + magnitude(value) : V::fma(value, value, sum);
   }
   QUERN_INLINE static V joined(V a, V b) {
     switch (WHAT) {
@@ -120,7 +124,7 @@ void fold_along(const slices_fold_f32& f) {
     QUERN_UNROLL for (V& x : also) x = nothing;
     const auto add = [&](int l, V x) {
       acc[l] = F::joined(acc[l], x);
-      if constexpr (twice) also[l] = V::fma(x, x, also[l]);
+      if constexpr (twice) also[l] = F::also(also[l], x);
     };
     for (size_t i = 0; i < f.m; ++i, row += f.row) {
       size_t j = 0;
@@ -185,7 +189,7 @@ QUERN_INLINE column_sums<V> rows_down(const slices_fold_f32& f, const float* row
   } else if constexpr (ROWS == 1) {
     const V x = F::value(load(row + j), about);
     if constexpr (WHAT == fold_of::exponentials) keep(x, 0);
-    if constexpr (F::results == 2) return {x, x * x};
+    if constexpr (F::results == 2) return {x, F::also(V::set1(F::nothing), x)};
     return {x, x};
   } else {
     const column_sums<V> a = rows_down<V, WHAT, ROWS / 2>(f, row, i, j, about, load),
@@ -239,6 +243,7 @@ void fold_slices(const slices_fold_f32& f) {
     case fold_of::sum: return fold_one<V, fold_of::sum>(f);
     case fold_of::magnitudes: return fold_one<V, fold_of::magnitudes>(f);
     case fold_of::squares: return fold_one<V, fold_of::squares>(f);
+    case fold_of::sample: return fold_one<V, fold_of::sample>(f);
     case fold_of::deviations: return fold_one<V, fold_of::deviations>(f);
     case fold_of::largest: return fold_one<V, fold_of::largest>(f);
     case fold_of::smallest: return fold_one<V, fold_of::smallest>(f);
