@@ -36,7 +36,7 @@ struct slice_family {
   } part[2];
   int parts = 0;
   bool along = true;
-  int64_t together = 1;  // columns that one slice has side by side
+  int64_t columns_of_slice = 1;  // side by side
 
   // What a call for several slices, or their columns, runs along; how many axes of `outer` that takes.
   int taken() const { return outer.used > 0 && (along || outer.list[0].src == 1); }
@@ -90,6 +90,7 @@ struct slice_family {
   }
 };
 
+// All slices of a problem: in one family, or two.
 struct slice_walk {
   slice_family family[2];
   int families = 0;
@@ -99,60 +100,12 @@ struct slice_walk {
   const char* other_blocks = nullptr;  // the tensor that has others
 
   explicit slice_walk(const quern_problem& p) : reduces(is_reduction(p.op) || is_pooling(p.op)) {
+    find_blocks(p);
     const int32_t in_slice = axes_of_slices(p);
-    const quern_epilogue& e = p.epilogue;
-    const int64_t channel = e.scale || e.bias || e.activation == QUERN_PRELU;
-    const auto own_block = [](const quern_tensor& t) { return t.size[1] > 1 ? block_of(t.layout) : 1; };
-    for (const quern_tensor* t : {&p.src, &p.dst, &p.residual}) {
-      const int64_t b = own_block(*t);
-      if (b == 1 || b == block || (t == &p.residual && !e.residual)) continue;
-      if (block != 1 && !other_blocks) other_blocks = t == &p.dst ? "dst.layout" : "residual.layout";
-      if (block == 1) block = b, blocked = t->layout;
-    }
     for (int i = 0; i < 5; ++i) (in_slice >> i & 1 ? elements : slices) *= p.src.size[i];
-    const bool of_channels = in_slice & QUERN_AXIS_C;
-    const int64_t c = p.src.size[1], groups = of_channels ? std::max<int64_t>(p.groups, 1) : 1, own = c / groups;
+    const int64_t groups = in_slice & QUERN_AXIS_C ? std::max<int64_t>(p.groups, 1) : 1;
     slices *= groups, elements /= groups;
-
-    // Channels as blocks and lanes; of layouts without blocks, blocks of one.
-    const auto lane = [&](const quern_tensor& t) { return own_block(t) > 1 ? 1 : t.stride[1]; };
-    const auto next = [&](const quern_tensor& t) { return own_block(t) > 1 ? t.stride[1] : block * t.stride[1]; };
-    const element_axis lanes = {block, lane(p.src), lane(p.dst), lane(p.residual), 0, channel},
-                       blocks = {c / block, next(p.src), next(p.dst), next(p.residual), 0, channel * block};
-    const auto some = [](element_axis a, int64_t count) { return a.count = count, a; };
-    const auto add = [&](axes& to, element_axis a, bool inner) {
-      if (inner && reduces) a.dst = a.residual = a.channel = 0;
-      to.add(a);
-    };
-    const int64_t rest = c % block;
-    const element_axis last = blocks.times(blocks.count);
-    const bool cuts = groups > 1 && own % block != 0;  // blocks into groups
-    aligned = !cuts || block % std::max<int64_t>(own, 1) == 0;
-    // Small groups of channels that are densest: few elements of a slice follow each other, whole pixels do.
-    const bool side_by_side = groups > 1 && block == 1 && own <= 64 && own > 1 && p.src.stride[1] == 1;
-    for (int run = 0; run < 2; ++run) {
-      if (run == 0 ? blocks.count == 0 : rest == 0) continue;
-      const int64_t width = run == 0 ? block : rest, count = run == 0 ? blocks.count : 1;
-      const bool apart = !of_channels || cuts;
-      if (apart || families == 0) ++families;
-      slice_family& f = family[families - 1];
-      auto& part = f.part[f.parts++];
-      (apart ? f.origin : part.origin) = run == 0 ? element_axis{} : last;
-      if (!of_channels) {
-        add(f.outer, some(lanes, width), false), add(f.outer, some(blocks, count), false);
-      } else if (side_by_side) {
-        f.together = own;
-        add(f.outer, some(blocks, c), false);
-      } else if (cuts) {
-        add(part.inner, some(lanes, own), true);
-        add(f.outer, some(lanes.times(own), width / std::max<int64_t>(own, 1)), false);
-        add(f.outer, some(blocks, count), false);
-      } else {
-        add(part.inner, some(lanes, width), true), add(part.inner, some(blocks, count / groups), true);
-        if (groups > 1) add(f.outer, some(blocks.times(count / groups), groups), false);
-      }
-    }
-    if (of_channels && families == 0 && groups == 1) families = 1;  // slices of nothing
+    add_channels(p, in_slice & QUERN_AXIS_C, groups);
     for (int i : {4, 3, 2, 0}) {
       const element_axis a = {p.src.size[i], p.src.stride[i], p.dst.stride[i], p.residual.stride[i], 0, 0};
       for (slice_family& f : family)
@@ -161,15 +114,74 @@ struct slice_walk {
         else
           f.outer.add(a);
     }
-    for (slice_family& f : family) {
-      f.outer.join();
-      bool along = false;
-      for (int k = 0; k < f.parts; ++k) {
-        f.part[k].inner.join();
-        along |= f.part[k].inner.used > 0 && f.part[k].inner.list[0].src == 1;
-      }
-      f.along = along || f.outer.used == 0 || f.outer.list[0].src != 1;
+    for (slice_family& f : family) join(f);
+  }
+
+ private:
+  static int64_t own_block(const quern_tensor& t) { return t.size[1] > 1 ? block_of(t.layout) : 1; }
+
+  void find_blocks(const quern_problem& p) {
+    for (const quern_tensor* t : {&p.src, &p.dst, &p.residual}) {
+      const int64_t b = own_block(*t);
+      if (b == 1 || b == block || (t == &p.residual && !p.epilogue.residual)) continue;
+      if (block != 1 && !other_blocks) other_blocks = t == &p.dst ? "dst.layout" : "residual.layout";
+      if (block == 1) block = b, blocked = t->layout;
     }
+  }
+
+  // Of what is reduced there is one output.
+  void add(axes& to, element_axis a, bool inner) const {
+    if (inner && reduces) a.dst = a.residual = a.channel = 0;
+    to.add(a);
+  }
+
+  // Channels as blocks and lanes; of layouts without blocks, blocks of one.  A ragged last block goes by itself.
+  void add_channels(const quern_problem& p, bool in_slices, int64_t groups) {
+    const int64_t channel = p.epilogue.scale || p.epilogue.bias || p.epilogue.activation == QUERN_PRELU;
+    const int64_t c = p.src.size[1], own = c / groups, rest = c % block;
+    const auto lane = [&](const quern_tensor& t) { return own_block(t) > 1 ? 1 : t.stride[1]; };
+    const auto next = [&](const quern_tensor& t) { return own_block(t) > 1 ? t.stride[1] : block * t.stride[1]; };
+    const element_axis lanes = {block, lane(p.src), lane(p.dst), lane(p.residual), 0, channel},
+                       blocks = {c / block, next(p.src), next(p.dst), next(p.residual), 0, channel * block};
+    const auto of = [](element_axis a, int64_t count) { return a.count = count, a; };
+    const bool cuts = groups > 1 && own % block != 0;  // blocks into groups
+    aligned = !cuts || block % std::max<int64_t>(own, 1) == 0;
+    // Small groups of channels that are densest: few elements of a slice follow each other, whole pixels do.
+    const bool side_by_side = groups > 1 && block == 1 && own <= 64 && own > 1 && p.src.stride[1] == 1;
+    for (int run = 0; run < 2; ++run) {
+      if (run == 0 ? blocks.count == 0 : rest == 0) continue;
+      const int64_t width = run == 0 ? block : rest, count = run == 0 ? blocks.count : 1;
+      const bool apart = !in_slices || cuts;
+      if (apart || families == 0) ++families;
+      slice_family& f = family[families - 1];
+      auto& part = f.part[f.parts++];
+      (apart ? f.origin : part.origin) = run == 0 ? element_axis{} : blocks.times(blocks.count);
+      if (!in_slices) {
+        add(f.outer, of(lanes, width), false), add(f.outer, of(blocks, count), false);
+      } else if (side_by_side) {
+        f.columns_of_slice = own;
+        add(f.outer, of(blocks, c), false);
+      } else if (cuts) {
+        add(part.inner, of(lanes, own), true);
+        add(f.outer, of(lanes.times(own), width / std::max<int64_t>(own, 1)), false);
+        add(f.outer, of(blocks, count), false);
+      } else {
+        add(part.inner, of(lanes, width), true), add(part.inner, of(blocks, count / groups), true);
+        if (groups > 1) add(f.outer, of(blocks.times(count / groups), groups), false);
+      }
+    }
+    if (in_slices && families == 0 && groups == 1) families = 1;  // slices of nothing
+  }
+
+  // Axes that follow each other become one, and so it shows what lies side by side.
+  static void join(slice_family& f) {
+    f.outer.join();
+    bool along = false;
+    for (int k = 0; k < f.parts; ++k) {
+      f.part[k].inner.join();
+      along |= f.part[k].inner.used > 0 && f.part[k].inner.list[0].src == 1;
+    }
+    f.along = along || f.outer.used == 0 || f.outer.list[0].src != 1;
   }
 };
 
