@@ -40,10 +40,10 @@ struct pool_band {
         columns(up(span, p.window.stride[2])) {
     row = columns * p.window.stride[2];
   }
-  // Two dimensions, and pixels that follow each other.
+  // Two dimensions, where the one slice of windows is that of src, not padding, and pixels that follow each other.
   static bool fits(const quern_problem& p, int64_t n) {
-    return p.window.filter[0] == 1 && p.src.size[2] == 1 && p.dst.size[2] == 1 && p.dst.size[3] > 1 &&
-           (p.src.stride[4] == n || p.src.size[4] == 1);
+    return p.window.filter[0] == 1 && p.window.pad_begin[0] == 0 && p.src.size[2] == 1 && p.dst.size[2] == 1 &&
+           p.dst.size[3] > 1 && (p.src.stride[4] == n || p.src.size[4] == 1);
   }
   int64_t floats() const { return step * phase * row * n; }
   int64_t line_of(int64_t input) const { return (input % step * phase + input / step) * row * n; }
