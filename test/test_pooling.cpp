@@ -36,5 +36,20 @@ TEST(pooling, leaves_out_slices_of_padding) {
       expect_agreement(std::string(op) + " nchw mb1ic1id1ih8iw8" + window + "ph1pw1");
 }
 
+double predicted(const std::string& line) {
+  for (const quern_candidate& c : usable_candidates(parsed(line)))
+    if (std::string(c.algorithm) == "pool") return c.predicted_ns;
+  ADD_FAILURE() << line << ": pool does not take it";
+  return 0;
+}
+
+// Some channels of tensors that have many more.
+TEST(pooling, counts_elements_and_not_what_lies_between_them) {
+  const double dense = predicted("pool_max nhwc mb2ic16ih28kh3ph1"),
+               slice = predicted("pool_max nhwc mb2ic16ih28kh3ph1 src_stride=12544000x1x12544000x448000x16000 "
+                                 "dst_stride=12544000x1x12544000x448000x16000");
+  EXPECT_LT(slice, 1.01 * dense);
+}
+
 }  // namespace
 }  // namespace quern::test

@@ -269,10 +269,16 @@ inline double slow_copy_cycles(const geometry& g, const machine& m) {
   return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
 }
 
-// Whether outputs are written past the caches, where no next layer would find them.
-inline bool streams_outputs(const geometry& g, const machine& on) {
-  return operand_bytes(g, 0).output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
+// Whether so many bytes of outputs are written past the caches, where no next layer would find them.
+inline bool streams_outputs(double output, const machine& on) {
+  return output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
 }
+inline bool streams_outputs(const geometry& g, const machine& on) {
+  return streams_outputs(operand_bytes(g, 0).output, on);
+}
+
+// The same where nothing but the traffic counts, of all that is read and written: copies, and what is as fast as they.
+inline bool streams_copies(double bytes, const machine& on) { return bytes > std::min(double(on.l3) / 2, 20e6); }
 
 // The same of a tile; unfinished sums are read again, and go past nothing.
 inline void set_stream(gemm_f32& tile, bool streams) { tile.out.stream = streams && tile.out.epilogue; }

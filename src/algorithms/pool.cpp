@@ -128,8 +128,6 @@ refusal refuse(const full_problem& p, const kernel&) {
   return {};
 }
 
-double bytes_of(const quern_problem& p) { return 4.0 * (double(extent(p.src)) + double(extent(p.dst))); }
-
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   blocking b = {};
   b.workers = 1;
@@ -167,7 +165,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   pool_run runs[2];
   int count = 0;
   work_of(runs, count);
-  const double bytes = bytes_of(p);
+  const double bytes = bytes_moved(p);
   b.workers = useful_workers(m, b.cycles + bytes / (copy_rate(m, bytes) * m.cycle_ns), threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   if (channels_last && lines * p.src.size[0] < wanted) {
@@ -193,12 +191,12 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     b.word[way + i] = int64_t(call.way);
     b.workspace_bytes = std::max<uint64_t>(b.workspace_bytes, 4 * workspace_of(p, runs[i].n, call, of_band).all);
   }
-  b.word[streams] = 4.0 * double(extent(p.dst)) > std::max(double(m.l2), std::min(double(m.l3) / 4, 20e6));
+  b.word[streams] = streams_outputs(4 * elements, m);
   return b;
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const double bytes = bytes_of(p);
+  const double bytes = bytes_moved(p);
   return overlapped(row, m, b, bytes / (copy_rate(m, bytes) * m.cycle_ns));
 }
 
