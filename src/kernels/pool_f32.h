@@ -195,7 +195,8 @@ template <class V, template <class> class Op, int T, int S, int U, bool PART>
 [[gnu::always_inline]] inline void pool_strip(const pool_f32& p, const pool_target<V>& out, size_t begin, size_t end,
                                               size_t c, size_t rest) {
   using op = Op<V>;
-  constexpr int kept = T > S ? T - S : 0;
+  static_assert(S <= T);
+  constexpr int kept = T - S;
   const pool_divisor divisor = divisor_of(p, T);
   const float* at = p.src + (static_cast<ptrdiff_t>(begin) * S - p.pad) * p.pixel + c;
   const auto load = [&](const float* from, int u) {
@@ -222,7 +223,6 @@ template <class V, template <class> class Op, int T, int S, int U, bool PART>
         out.put(to + u * V::width, sum);
       QUERN_UNROLL for (int s = 0; s < kept; ++s) column[s][u] = column[s + S][u];
     }
-    if constexpr (S > T) at += (S - T) * p.pixel;
   }
 }
 
