@@ -62,6 +62,12 @@ inline void finish_streams() {
 #endif
 }
 
+// Whether it bounds values at most, which may have got a bias.
+inline bool only_bounds(const quern_epilogue& e) {
+  return !e.scale && e.alpha == 1.0f && e.residual == QUERN_RESIDUAL_NONE &&
+         (e.activation == QUERN_IDENTITY || e.activation == QUERN_RELU || e.activation == QUERN_CLAMP);
+}
+
 inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   const quern_epilogue& from = p.epilogue;
   constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -75,8 +81,7 @@ inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   e.activation_alpha = from.activation_alpha, e.activation_beta = from.activation_beta;
   e.lower = from.activation == QUERN_RELU ? 0.0f : from.activation == QUERN_CLAMP ? from.activation_alpha : -infinity;
   e.upper = from.activation == QUERN_CLAMP ? from.activation_beta : infinity;
-  e.clamp_only = !e.scale && from.alpha == 1.0f && from.residual == QUERN_RESIDUAL_NONE &&
-                 (from.activation == QUERN_IDENTITY || from.activation == QUERN_RELU || from.activation == QUERN_CLAMP);
+  e.clamp_only = only_bounds(from);
   e.plain = e.clamp_only && !e.bias && e.lower == -infinity && e.upper == infinity;
   return e;
 }
