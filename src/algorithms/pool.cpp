@@ -2,9 +2,8 @@
 //
 // Pooling: the largest, or the mean, of windows.
 //
-//   item = channels that lie side by side, some planes of them, some lines of each, or of a part of those
-//                                                                   one task of the parallel_for
-//     line of outputs, or short ones as a band
+//   item = channels that lie side by side, some planes of them, some lines of each      one task of the parallel_for
+//     line of outputs or a part of it, or short lines as a band
 //       row.pool                                                  lines of src that padding does not hide
 #include "axes.h"
 #include "pool_band.h"
@@ -18,7 +17,7 @@ enum word { side_by_side, outputs_a_call, lines_an_item, planes_an_item, streams
 constexpr int64_t short_line = 48;                         // floats
 constexpr int64_t longest_band = 4096;                     // floats, beside as many of outputs
 constexpr int64_t most_lines = 1 << 20;                    // of a window
-constexpr int64_t item_floats = 4096, part_floats = 1024;  // of outputs that are worth a start, at least
+constexpr int64_t item_floats = 4096, part_floats = 1024;  // of outputs, that are worth a start
 
 // Channels that lie side by side; those of NHWC in parts.
 int runs_of(const quern_problem& p, const int64_t* word, channel_run* runs) {
@@ -28,8 +27,9 @@ int runs_of(const quern_problem& p, const int64_t* word, channel_run* runs) {
 // What is walked for one run of channels.
 struct pool_walk {
   channel_run channels;
-  int64_t lines, planes;         // of a plane; of all images
-  int64_t band, outputs, parts;  // lines of a band, 0: lines go one by one; a call's outputs, and calls of a line
+  int64_t lines, planes;                  // of a plane; of all images
+  int64_t band;                           // lines of one; 0: they go one by one,
+  int64_t outputs, parts;                 // in parts of so many outputs
   int64_t lines_at_once, planes_at_once;  // of an item
   pool_f32 call;
   pool_workspace at;
@@ -79,16 +79,14 @@ refusal refuse(const full_problem& p, const kernel&) {
   return {};
 }
 
-// Of pixels that do not fold in half of L1, parts do.
+// Of pixels that do not fold in half of L1, parts do, where parts of lines would overlap.
 int64_t channels_of_part(const full_problem& p, const kernel& row, const machine& m) {
-  const int64_t channels = p.src.size[1];
   const geometry& g = geometry_of(p);
+  const int64_t channels = p.src.size[1], room = std::max<int64_t>(1, int64_t(m.l1) / 8);
   pool_f32 call = call_of(p, g, channels, g.out[2]);
+  call.count = size_t(std::min(g.out[2], 8 * (call.reach() / call.step + 1)));
   call.way = way_of(g, call, row, m).way;
-  const int64_t floats = call.way == pool_way::pixels ? int64_t(call.fold_floats())
-                         : is_straight(p, call)       ? 0
-                                                      : channels;
-  const int64_t room = int64_t(m.l1) / 8;
+  const int64_t folded = int64_t(call.fold_floats()), floats = folded ? folded : is_straight(p, call) ? 0 : channels;
   return floats > room ? up(up(channels, up(floats, room)), 64) * 64 : channels;
 }
 
@@ -174,9 +172,9 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     items += w.items(), b.workspace_bytes = std::max<uint64_t>(b.workspace_bytes, 4 * w.at.all);
   }
   b.workers = uint32_t(std::min<int64_t>(b.workers, items));
-  double outputs = 4;
-  for (const int64_t size : p.dst.size) outputs *= double(size);
-  b.word[streams] = streams_outputs(outputs, m);
+  double written = 4;
+  for (const int64_t size : p.dst.size) written *= double(size);
+  b.word[streams] = streams_outputs(written, m);
   return b;
 }
 
@@ -210,7 +208,7 @@ size_t lines_of(const geometry& g, const axis& slices, const axis& rows, int64_t
   return n;
 }
 
-// Of the planes and lines of a run those of an item, from output x of a line on.
+// The planes and lines of an item, and the output of those where its part begins.
 struct pool_item {
   range planes, lines;
   int64_t x;

@@ -56,7 +56,6 @@ struct pool_workspace {
     band = behind(inside, counts ? call.tile_floats() + call.tile_row : 0);
     all = behind(band, size_t(of_band));
   }
-  size_t made() const { return all - fold; }
 };
 
 // The loads that an output takes, in vectors of which only n floats count, or that cross pixels; and stores to the
@@ -91,8 +90,9 @@ inline way_cost way_of(const geometry& g, pool_f32 call, const kernel& row, cons
   return best;
 }
 
-// Outputs of a line that a call takes, at most: what their windows reach stays in half of L2, and what is made of that
-// in half of L1.  Folded lines are as long as a window, or parts would fold for the most part what others do.
+// Outputs of a line that a call takes, at most: what their windows reach stays in half of L2, and what that folds to,
+// or waits in a tile, in half of L1.  Folded parts are as long as a window, or they would fold for the most part what
+// others do.
 inline int64_t outputs_of_part(const quern_problem& p, const geometry& g, int64_t n, const kernel& row,
                                const machine& m, int64_t most) {
   const int64_t grain = n < 16 ? 16 : 1;  // outputs, in lines of the cache
@@ -100,10 +100,10 @@ inline int64_t outputs_of_part(const quern_problem& p, const geometry& g, int64_
   for (;;) {
     call.way = way_of(g, call, row, m).way;
     const pool_workspace w(p, g, call, 0);
+    const size_t floats = std::max(w.tile - w.fold, w.all - w.tile);
+    const bool fits = double(call.span()) * double(n) * 4 <= double(m.l2) / 2 && floats <= m.l1 / 8;
     const int64_t count = int64_t(call.count), folds = call.fold_floats() > 0,
                   least = up(folds * call.reach() / call.step + 1, grain) * grain;
-    const bool fits =
-        double(call.span()) * double(n) * 4 <= double(m.l2) / 2 && double(w.made()) * 4 <= double(m.l1) / 2;
     if (fits || count <= least) return count;
     call.count = size_t(std::max(least, up(up(count, 2), grain) * grain));
   }
