@@ -83,7 +83,8 @@ quern_plan plan_of_pool(const std::string& line, uint32_t threads = 1) {
 TEST(pooling, has_buffers_that_caches_keep) {
   for (const char* shape :
        {"ic32ih1iw500000kh1kw3sh1sw2", "ic64ih3iw100000kh3kw3ph1pw1", "ic3ih2iw1000000kh2kw9sh1sw1",
-        "ic1000000ih2iw3kh2kw2sh1sw1", "ic1ih2iw1oh2ow1kh2147483648kw1ph2147483647pw0",
+        "ic1000000ih2iw3kh2kw2sh1sw1", "ic256ih7iw1oh7ow33554433kh1kw33554431sh1sw1ph0pw33554431",
+        "ic100000000ih7iw0oh7ow4kh2kw5sh1sw1ph1pw4", "ic1ih2iw1oh2ow1kh2147483648kw1ph2147483647pw0",
         "ic1ih2iw9oh2ow9kh2147483648kw3ph2147483647pw1", "ic2ih9iw2oh9ow2kh3kw2147483648ph1pw2147483647",
         "ic2ih30iw7oh30ow7kh3kw3dh1000000000dw1000000000ph1000000001pw1000000001"})
     for_all(shape, [](const std::string& line) { EXPECT_LE(plan_of_pool(line).workspace_bytes, 64u << 10) << line; });

@@ -86,7 +86,7 @@ int64_t channels_of_part(const full_problem& p, const kernel& row, const machine
   pool_f32 call = call_of(p, g, channels, g.out[2]);
   call.count = size_t(std::min(g.out[2], 8 * (call.reach() / call.step + 1)));
   call.way = way_of(g, call, row, m).way;
-  const int64_t folded = int64_t(call.fold_floats()), floats = folded ? folded : is_straight(p, call) ? 0 : channels;
+  const int64_t floats = std::max(int64_t(call.fold_floats()), is_straight(p, call) ? 0 : channels);
   return floats > room ? up(up(channels, up(floats, room)), 64) * 64 : channels;
 }
 

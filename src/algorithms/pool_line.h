@@ -91,8 +91,8 @@ inline way_cost way_of(const geometry& g, pool_f32 call, const kernel& row, cons
 }
 
 // Outputs of a line that a call takes, at most: what their windows reach stays in half of L2, and what that folds to,
-// or waits in a tile, in half of L1.  Folded parts are as long as a window, or they would fold for the most part what
-// others do.
+// or waits in a tile, in half of L1.  Folded parts are as long as what a window has of the image, or they would fold
+// for the most part what others do.
 inline int64_t outputs_of_part(const quern_problem& p, const geometry& g, int64_t n, const kernel& row,
                                const machine& m, int64_t most) {
   const int64_t grain = n < 16 ? 16 : 1;  // outputs, in lines of the cache
@@ -102,8 +102,8 @@ inline int64_t outputs_of_part(const quern_problem& p, const geometry& g, int64_
     const pool_workspace w(p, g, call, 0);
     const size_t floats = std::max(w.tile - w.fold, w.all - w.tile);
     const bool fits = double(call.span()) * double(n) * 4 <= double(m.l2) / 2 && floats <= m.l1 / 8;
-    const int64_t count = int64_t(call.count), folds = call.fold_floats() > 0,
-                  least = up(folds * call.reach() / call.step + 1, grain) * grain;
+    const ptrdiff_t shared = call.fold_floats() > 0 ? std::min(call.reach(), call.width) : 0;
+    const int64_t count = int64_t(call.count), least = up(shared / call.step + 1, grain) * grain;
     if (fits || count <= least) return count;
     call.count = size_t(std::max(least, up(up(count, 2), grain) * grain));
   }
