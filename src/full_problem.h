@@ -13,7 +13,7 @@ struct full_problem : quern_problem {
   double products = 0;  // half of direct_flops()
 
   explicit full_problem(const quern_problem& p) : quern_problem(p) {
-    if (multiplies(op)) g = geometry_of(p);
+    if (multiplies(op) || is_pooling(op)) g = geometry_of(p);
     products = direct_flops(p) / 2;
   }
 };

@@ -516,16 +516,19 @@ struct pool_f32 {
   float taps_counted;
   const float* inside;  // across(): for each float of a line of outputs the taps that are no padding, at least 1
   float* fold;          // pixels, flat: fold_floats() of workspace
-  float* tile;          // outputs before their epilogue: tile_floats()
+  float* tile;          // outputs that do not go straight to dst: tile_floats()
   output_f32 out;       // rows are pixels; where channels are rows, n is 1, and the one row has pixels for columns
   // Across: the line may be a band of several, each with its padding.  Then outputs are so many rows, `tile_row` floats
   // apart in the line, of row_count pixels, dst_row apart in dst; `inside` counts the taps of all lines.
   size_t rows, row_count, tile_row, dst_row, residual_row;
 
   bool across() const { return way == pool_way::flat || way == pool_way::shifted; }
-  // Inputs that windows span along x, padding included.
-  size_t span() const { return size_t((ptrdiff_t(count) - 1) * step + (ptrdiff_t(taps) - 1) * apart + 1); }
-  size_t phase_floats() const { return whole(count * n) + whole(size_t((ptrdiff_t(taps) - 1) * apart / step) * n); }
+  // Whether outputs lie in dst as in the call; such as are but bounded go straight there.
+  bool lies_as_dst() const { return !across() || out.channels_are_rows || out.ldc == n; }
+  // Inputs from the first tap to the last, and those that windows span along x, padding included.
+  ptrdiff_t reach() const { return taps > 1 ? (ptrdiff_t(taps) - 1) * apart : 0; }
+  size_t span() const { return size_t((ptrdiff_t(count) - 1) * step + reach() + 1); }
+  size_t phase_floats() const { return whole(count * n) + whole(size_t(reach() / step) * n); }
   size_t fold_floats() const {
     if (way == pool_way::flat) return phase_floats() * size_t(step);
     return way == pool_way::pixels ? (span() < size_t(width) ? span() : size_t(width)) * whole(n) + 16 : 0;

@@ -24,7 +24,7 @@ inline quern_problem random_friend(quern_op op, quern_type type, std::mt19937& r
       p = quern_pool2d(op, type, layout(), from(1, 3), c, h, w, from(0, 4), from(0, 4));
       for (int i = 0; i < 3; ++i) {
         p.window.stride[i] = from(1, 3), p.window.dilation[i] = from(1, 2);
-        p.window.pad_begin[i] = i ? from(0, 3) : 0, p.window.pad_end[i] = i ? from(0, 3) : 0;
+        p.window.pad_begin[i] = from(0, i ? 3 : 1), p.window.pad_end[i] = from(0, i ? 3 : 1);
       }
     } else if (has_axes(op)) {
       p = quern_over_axes(op, type, layout(), from(1, 3), c, h, w, static_cast<int32_t>(from(1, 31)));

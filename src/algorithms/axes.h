@@ -61,17 +61,20 @@ struct axes {
 };
 
 // Channels of all tensors lie in blocks of as many, or of none.  The last block may have fewer than the others: two
-// runs of channels, which drivers take one after the other.
+// runs of channels, whose items drivers have in one list.  Channels that all lie side by side may be parted likewise.
 struct channel_run {
   int64_t first, count, block;
 };
 
-inline int channel_runs(const quern_problem& p, channel_run* runs) {
-  const int64_t c = p.src.size[1], block = block_of(p.src.layout), whole = c / block * block;
+inline int channel_runs(const quern_problem& p, int64_t block, channel_run* runs) {
+  const int64_t c = p.src.size[1], whole = c / block * block;
   int n = 0;
   if (whole > 0) runs[n++] = {0, whole, block};
   if (c > whole) runs[n++] = {whole, c - whole, c - whole};
   return n;
+}
+inline int channel_runs(const quern_problem& p, channel_run* runs) {
+  return channel_runs(p, block_of(p.src.layout), runs);
 }
 
 }  // namespace quern

@@ -62,6 +62,12 @@ inline void finish_streams() {
 #endif
 }
 
+// Whether it bounds values at most, which may have got a bias.
+inline bool only_bounds(const quern_epilogue& e) {
+  return !e.scale && e.alpha == 1.0f && e.residual == QUERN_RESIDUAL_NONE &&
+         (e.activation == QUERN_IDENTITY || e.activation == QUERN_RELU || e.activation == QUERN_CLAMP);
+}
+
 inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   const quern_epilogue& from = p.epilogue;
   constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -75,8 +81,7 @@ inline epilogue_f32 epilogue_of(const quern_problem& p, const quern_args& a) {
   e.activation_alpha = from.activation_alpha, e.activation_beta = from.activation_beta;
   e.lower = from.activation == QUERN_RELU ? 0.0f : from.activation == QUERN_CLAMP ? from.activation_alpha : -infinity;
   e.upper = from.activation == QUERN_CLAMP ? from.activation_beta : infinity;
-  e.clamp_only = !e.scale && from.alpha == 1.0f && from.residual == QUERN_RESIDUAL_NONE &&
-                 (from.activation == QUERN_IDENTITY || from.activation == QUERN_RELU || from.activation == QUERN_CLAMP);
+  e.clamp_only = only_bounds(from);
   e.plain = e.clamp_only && !e.bias && e.lower == -infinity && e.upper == infinity;
   return e;
 }
@@ -269,10 +274,16 @@ inline double slow_copy_cycles(const geometry& g, const machine& m) {
   return o.all() * (lost / copy_rate(m, o.all()) + (1 - lost) / m.l2_rate) / m.cycle_ns;
 }
 
-// Whether outputs are written past the caches, where no next layer would find them.
-inline bool streams_outputs(const geometry& g, const machine& on) {
-  return operand_bytes(g, 0).output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
+// Whether so many bytes of outputs are written past the caches, where no next layer would find them.
+inline bool streams_outputs(double output, const machine& on) {
+  return output > std::max(double(on.l2), std::min(double(on.l3) / 4, 20e6));
 }
+inline bool streams_outputs(const geometry& g, const machine& on) {
+  return streams_outputs(operand_bytes(g, 0).output, on);
+}
+
+// The same where nothing but the traffic counts, of all that is read and written: copies, and what is as fast as they.
+inline bool streams_copies(double bytes, const machine& on) { return bytes > std::min(double(on.l3) / 2, 20e6); }
 
 // The same of a tile; unfinished sums are read again, and go past nothing.
 inline void set_stream(gemm_f32& tile, bool streams) { tile.out.stream = streams && tile.out.epilogue; }

@@ -150,7 +150,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   // A few for each worker, whose operands are in L1 or L2 while others follow.
   const double least = 1024, most = std::clamp(double(m.l2) / 32, least, 16384.0);
   b.word[piece] = int64_t(b.workers > 1 ? std::clamp(elements / (4 * b.workers), least, most) : most);
-  b.word[streams] = bytes > std::min(double(m.l3) / 2, 20e6);  // as for layout conversion
+  b.word[streams] = streams_copies(bytes, m);
   channel_run runs[2];
   for (int i = channel_runs(p, runs); i-- > 0;) {
     const element_walk w = walk_of(p, runs[i], b.word[piece]);

@@ -3,110 +3,58 @@
 // Pooling: the largest, or the mean, of windows.
 //
 //   item = channels that lie side by side, some planes of them, some lines of each      one task of the parallel_for
-//     line of outputs, or short ones as a band
+//     line of outputs or a part of it, or short lines as a band
 //       row.pool                                                  lines of src that padding does not hide
+#include "axes.h"
 #include "pool_band.h"
+#include "pool_line.h"
 
 namespace quern {
 namespace {
 
-enum word { side_by_side, lines_an_item, planes_an_item, streams, bands, way };  // of each run a way
+enum word { side_by_side, outputs_a_call, lines_an_item, planes_an_item, streams, bands, way };  // of each run a way
 
-constexpr int64_t short_line = 48;      // floats
-constexpr int64_t longest_band = 4096;  // floats, beside as many of outputs
+constexpr int64_t short_line = 48;                         // floats
+constexpr int64_t longest_band = 4096;                     // floats, beside as many of outputs
+constexpr int64_t most_lines = 1 << 20;                    // of a window
+constexpr int64_t item_floats = 4096, part_floats = 1024;  // of outputs, that are worth a start
 
-// Planes of pixels of n floats: `blocks` of them in each image.
-struct pool_run {
-  int64_t first, n, blocks;  // first: channel
-};
-
-// Channels that lie side by side, of NHWC in parts; the last ones may be fewer.
-int runs_of(const quern_problem& p, int64_t part, pool_run* runs) {
-  const int64_t c = p.src.size[1], n = p.src.layout == QUERN_NHWC ? part : block_of(p.src.layout);
-  int count = 0;
-  if (c >= n) runs[count++] = {0, n, c / n};
-  if (c % n) runs[count++] = {c / n * n, c % n, 1};
-  return count;
+// Channels that lie side by side; those of NHWC in parts.
+int runs_of(const quern_problem& p, const int64_t* word, channel_run* runs) {
+  return channel_runs(p, p.src.layout == QUERN_NHWC ? word[side_by_side] : block_of(p.src.layout), runs);
 }
 
-// Of a window, that may be on the image.
-int64_t window_lines(const quern_problem& p) {
-  return std::min(p.window.filter[0], p.src.size[2]) * std::min(p.window.filter[1], p.src.size[3]);
-}
+// What is walked for one run of channels.
+struct pool_walk {
+  channel_run channels;
+  int64_t lines, planes;                  // of a plane; of all images
+  int64_t band;                           // lines of one; 0: they go one by one,
+  int64_t outputs, parts;                 // in parts of so many outputs
+  int64_t lines_at_once, planes_at_once;  // of an item
+  pool_f32 call;
+  pool_workspace at;
 
-// What a call needs for all of a run.
-pool_f32 call_of(const quern_problem& p, int64_t n) {
-  pool_f32 call = {};
-  call.largest = p.op == QUERN_POOL_MAX;
-  call.n = size_t(n), call.count = size_t(p.dst.size[4]);
-  call.taps = size_t(p.window.filter[2]);
-  call.pixel = p.src.layout == QUERN_NCHW ? 1 : p.src.stride[4];
-  call.step = p.window.stride[2], call.apart = p.window.dilation[2], call.pad = p.window.pad_begin[2];
-  call.width = p.src.size[4];
-  if (p.op == QUERN_POOL_AVG_PADDED) {
-    call.taps_counted = float(p.window.filter[0]) * float(p.window.filter[1]) * float(p.window.filter[2]);
+  pool_walk() = default;
+  pool_walk(const quern_problem& p, const geometry& g, const channel_run* runs, const int64_t* word, int i)
+      : channels(runs[i]),
+        lines(g.out[0] * g.out[1]),
+        planes(channels.count / channels.block * g.n),
+        band(i == 0 ? word[bands] : 0),
+        outputs(word[outputs_a_call]),
+        parts(up(g.out[2], outputs)),
+        lines_at_once(word[lines_an_item]),
+        planes_at_once(word[planes_an_item]),
+        call(call_of(p, g, channels.block, outputs)) {
+    call.way = pool_way(word[way + i]);
+    int64_t of_band = 0;
+    if (band) {
+      const pool_band b(g, channels.block, band);
+      b.set(p, g, call), of_band = b.floats();
+    }
+    at = pool_workspace(p, g, call, of_band);
   }
-  call.out.channels_are_rows = p.src.layout == QUERN_NCHW;
-  call.out.ldc = size_t(p.dst.stride[4]), call.out.ldr = size_t(p.residual.stride[4]);
-  return call;
-}
-
-// The loads that an output takes, in vectors of which only n floats count, or that cross pixels; and stores to the
-// buffer that lines fold to.
-struct way_cost {
-  pool_way way;
-  double cost;
+  int64_t items() const { return parts * up(lines, lines_at_once) * up(planes, planes_at_once); }
 };
-
-way_cost way_of(const quern_problem& p, pool_f32 call, const kernel& row, const machine& m) {
-  const int64_t n = int64_t(call.n), width = row.vector;
-  const double lines = double(window_lines(p)), taps = double(call.taps);
-  const double partly = double(up(n, width) * width) / double(n);
-  const double inputs = double(std::min<int64_t>(int64_t(call.span()), call.width)) / double(call.count);
-  way_cost best = {pool_way::windows, (lines * taps + 2) * partly};
-  const auto offer = [&](pool_way way, double cost) {
-    call.way = way;
-    if (cost < best.cost && double(call.fold_floats()) * 4 <= double(m.l2) / 2) best = {way, cost};
-  };
-  const bool few_taps = (call.taps == 2 || call.taps == 3) && call.step <= 2 && call.apart == 1;
-  if (few_taps) offer(pool_way::columns, (lines * std::min(taps, double(call.step)) + 1) * partly);
-  const bool dense = call.pixel == n || call.width <= 1;
-  if (dense) call.pixel = n;
-  offer(pool_way::pixels, inputs * (lines + 2) * (dense ? 1 : partly) + (taps + 2) * partly);
-  // Lines may be padding for the most part.
-  const bool parted = call.step == 1 || (call.step <= pool_phases && width % n == 0);
-  if (dense && parted && double(call.span()) * double(n) * 4 <= double(m.l2)) {
-    const double phases = double(call.step) * (lines + double(call.step - 1));
-    offer(pool_way::flat, phases + 2 * double(call.step) + taps + 1);
-    if (few_taps && 2 * n <= width) offer(pool_way::shifted, phases + taps);
-  }
-  return best;
-}
-
-// Floats of tables and buffers; of the lines' offsets, two.
-struct pool_workspace {
-  size_t line, fold, tile, inside, band, all;
-  pool_workspace(const quern_problem& p, const pool_f32& call, int64_t of_band)
-      : line(0),
-        fold(line + pool_f32::whole(2 * size_t(std::max(window_lines(p), p.window.filter[1])))),
-        tile(fold + pool_f32::whole(call.fold_floats())),
-        inside(tile + pool_f32::whole(call.tile_floats())),
-        band(inside + (call.across() ? pool_f32::whole(call.tile_floats() + call.tile_row) : 0)),
-        all(band + pool_f32::whole(size_t(of_band))) {}
-};
-
-// Lines of outputs that a band has at most, 0: lines go one by one.  It is for lines of a few vectors, around which
-// there is more than in them.
-int64_t lines_of_band(const quern_problem& p, int64_t n) {
-  if (!pool_band::fits(p, n) || p.dst.size[4] * n > short_line) return 0;
-  int64_t lines = p.dst.size[3];
-  while (lines > 1 && pool_band(p, n, lines).floats() > longest_band) lines = up(lines, 2);
-  return lines > 1 ? lines : 0;
-}
-
-pool_workspace workspace_of(const quern_problem& p, int64_t n, const pool_f32& call, int64_t of_band) {
-  return {p, call, of_band ? pool_band(p, n, of_band).floats() : 0};
-}
 
 refusal refuse(const full_problem& p, const kernel&) {
   // A slice, whose sum has another order.
@@ -125,172 +73,243 @@ refusal refuse(const full_problem& p, const kernel&) {
     if (p.src.layout == QUERN_NCHW && of.t.size[4] > 1 && of.t.stride[4] != 1)
       return {QUERN_REASON_LAYOUT, of.pixels, of.t.stride[4], 1};
   }
+  // Each has its place in the workspace.
+  const int64_t lines = window_lines(geometry_of(p));
+  if (lines > most_lines) return {QUERN_REASON_SHAPE, "window.filter[1]", lines, most_lines};
   return {};
 }
 
-double bytes_of(const quern_problem& p) { return 4.0 * (double(extent(p.src)) + double(extent(p.dst))); }
+// Of pixels that do not fold in half of L1, parts do, where parts of lines would overlap.
+int64_t channels_of_part(const full_problem& p, const kernel& row, const machine& m) {
+  const geometry& g = geometry_of(p);
+  const int64_t channels = p.src.size[1], room = std::max<int64_t>(1, int64_t(m.l1) / 8);
+  pool_f32 call = call_of(p, g, channels, g.out[2]);
+  call.count = size_t(std::min(g.out[2], 8 * (call.reach() / call.step + 1)));
+  call.way = way_of(g, call, row, m).way;
+  const int64_t floats = std::max(int64_t(call.fold_floats()), is_straight(p, call) ? 0 : channels);
+  return floats > room ? up(up(channels, up(floats, room)), 64) * 64 : channels;
+}
 
-blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
-  blocking b = {};
-  b.workers = 1;
-  b.word[side_by_side] = std::max<int64_t>(1, p.src.size[1]);
-  b.word[lines_an_item] = b.word[planes_an_item] = 1;
-  if (empty(p)) return b;
-  const double elements = double(p.dst.size[0]) * double(p.dst.size[1]) * double(p.dst.size[2]) *
-                          double(p.dst.size[3]) * double(p.dst.size[4]);
-  const int64_t lines = p.dst.size[2] * p.dst.size[3];
-  const bool channels_last = p.src.layout == QUERN_NHWC;
-  // Of pixels that do not fold in half of L1, parts do.
-  if (channels_last) {
-    pool_f32 call = call_of(p, p.src.size[1]);
-    call.way = way_of(p, call, row, m).way;
-    const int64_t floats = int64_t(call.fold_floats()), room = int64_t(m.l1) / 8;
-    if (floats > room) b.word[side_by_side] = up(up(p.src.size[1], up(floats, room)), 64) * 64;
+// Lines of outputs that a band has, 0: lines go one by one.  It is for lines of a few vectors, around which there is
+// more than in them.
+int64_t lines_of_band(const full_problem& p, int64_t n, const kernel& row, const machine& m, int64_t most) {
+  const geometry& g = geometry_of(p);
+  if (!pool_band::fits(g, n) || g.out[2] * n > short_line) return 0;
+  int64_t lines = std::min(most, g.out[1]);
+  while (lines > 1 && pool_band(g, n, lines).exceeds(longest_band)) lines = up(lines, 2);
+  if (lines <= 1) return 0;
+  pool_f32 call = call_of(p, g, n, g.out[2]);
+  pool_band(g, n, lines).set(p, g, call);
+  call.way = way_of(g, call, row, m).way;
+  return call.across() ? lines : 0;
+}
+
+// Two operations a load, which wait for each other; and around a line.
+double cycles_of(const geometry& g, const pool_walk& w, const kernel& row, const machine& m) {
+  const double lines = double(w.planes) * double(w.lines), cost = way_of(g, w.call, row, m).cost;
+  const auto cycles = [&](double floats) { return pace(row, m) * floats / row.vector; };
+  if (w.band == 0)
+    return lines * (cycles(double(g.out[2] * w.channels.block) * cost) + 40 * clock_cycles(m) * double(w.parts));
+  const double copied = double(w.at.all - w.at.band);
+  return lines * (cycles(double(w.call.count * w.call.n) * cost + 2 * copied) / double(w.band) + 15 * clock_cycles(m));
+}
+
+// How lines are taken, of which a call has so many outputs at most, or a band so many lines.
+void choose_ways(const full_problem& p, const kernel& row, const machine& m, int64_t outputs, int64_t lines,
+                 blocking& b) {
+  const geometry& g = geometry_of(p);
+  channel_run runs[2] = {};
+  const int count = runs_of(p, b.word, runs);
+  b.word[bands] = lines_of_band(p, runs[0].block, row, m, lines);
+  b.word[outputs_a_call] = b.word[bands] ? g.out[2] : std::min(outputs, g.out[2]);
+  for (int i = 0; i < count && !b.word[bands]; ++i)
+    b.word[outputs_a_call] = outputs_of_part(p, g, runs[i].block, row, m, b.word[outputs_a_call]);
+  b.cycles = 0;
+  for (int i = 0; i < count; ++i) {
+    b.word[way + i] = int64_t(way_of(g, pool_walk(p, g, runs, b.word, i).call, row, m).way);
+    b.cycles += cycles_of(g, pool_walk(p, g, runs, b.word, i), row, m);
   }
-  const auto work_of = [&](pool_run* runs, int& count) {
-    count = runs_of(p, b.word[side_by_side], runs);
-    pool_f32 call = call_of(p, runs[0].n);
-    const double all = double(lines) * double(p.dst.size[0]) * double(runs[0].blocks);
-    // Two operations a load, which wait for each other; and around a line.
-    b.cycles = pace(row, m) * elements / row.vector * way_of(p, call, row, m).cost + 40 * clock_cycles(m) * all;
-    b.word[bands] = lines_of_band(p, runs[0].n);
-    if (b.word[bands] == 0) return;
-    const pool_band band(p, runs[0].n, b.word[bands]);
-    band.set(p, call);
-    const way_cost of = way_of(p, call, row, m);
-    call.way = of.way;
-    if (!call.across()) b.word[bands] = 0;
-    const double vectors = double(call.count * call.n) * of.cost + 2 * double(band.floats());
-    if (call.across())
-      b.cycles = (pace(row, m) * vectors / row.vector / double(band.lines) + 15 * clock_cycles(m)) * all;
-  };
-  pool_run runs[2];
-  int count = 0;
-  work_of(runs, count);
-  const double bytes = bytes_of(p);
-  b.workers = useful_workers(m, b.cycles + bytes / (copy_rate(m, bytes) * m.cycle_ns), threads);
-  const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
-  if (channels_last && lines * p.src.size[0] < wanted) {
-    const int64_t parts = up(wanted, lines * p.src.size[0]);
-    b.word[side_by_side] = std::min(b.word[side_by_side], up(up(p.src.size[1], parts), 64) * 64);
-    work_of(runs, count);
-  }
-  // An item has enough to be worth its start: lines of one plane, or whole planes.
-  const int64_t planes = runs[0].blocks * p.src.size[0];
-  const int64_t enough = std::max<int64_t>(1, std::min(up(4096, p.dst.size[4] * runs[0].n), planes * lines / wanted));
-  b.word[lines_an_item] = std::min(lines, enough);
-  b.word[planes_an_item] = std::max<int64_t>(1, enough / lines);
+}
+
+// Items that have enough to be worth their start, and of which so many workers have some each: lines of one plane, or
+// whole planes; fewer channels and parts of lines where those are few.
+void choose_items(const full_problem& p, const kernel& row, const machine& m, blocking& b) {
+  const geometry& g = geometry_of(p);
+  const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1, lines = g.out[0] * g.out[1];
+  if (p.src.layout == QUERN_NHWC && lines * g.n < wanted)
+    b.word[side_by_side] = std::min(b.word[side_by_side], up(up(p.src.size[1], up(wanted, lines * g.n)), 64) * 64);
+  channel_run runs[2] = {};
+  runs_of(p, b.word, runs);
+  const int64_t n = runs[0].block, planes = runs[0].count / n * g.n, all = planes * lines;
+  int64_t outputs = g.out[2];
+  if (all < wanted) outputs = up(std::max(up(outputs, up(wanted, all)), up(part_floats, n)), 16) * 16;
+  outputs = std::min(outputs, g.out[2]);
+  const int64_t enough = std::clamp<int64_t>(all * up(g.out[2], outputs) / wanted, 1, up(item_floats, outputs * n));
+  choose_ways(p, row, m, outputs, std::min(lines, enough), b);
+  b.word[lines_an_item] = std::min(lines, enough), b.word[planes_an_item] = std::max<int64_t>(1, enough / lines);
   // What bands have in common is made once for an item.
   if (b.word[bands]) {
-    b.word[lines_an_item] = b.word[bands] = std::min(b.word[lines_an_item], b.word[bands]);
+    b.word[lines_an_item] = b.word[bands];
     b.word[planes_an_item] = std::max<int64_t>(1, planes * up(lines, b.word[bands]) / wanted);
   }
-  for (int i = 0; i < count; ++i) {
-    pool_f32 call = call_of(p, runs[i].n);
-    const int64_t of_band = i == 0 ? b.word[bands] : 0;
-    if (of_band) pool_band(p, runs[i].n, of_band).set(p, call);
-    call.way = way_of(p, call, row, m).way;
-    b.word[way + i] = int64_t(call.way);
-    b.workspace_bytes = std::max<uint64_t>(b.workspace_bytes, 4 * workspace_of(p, runs[i].n, call, of_band).all);
+}
+
+blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
+  const geometry& g = geometry_of(p);
+  blocking b = {};
+  b.workers = 1;
+  b.word[side_by_side] = b.word[outputs_a_call] = b.word[lines_an_item] = b.word[planes_an_item] = 1;
+  if (empty(p)) return b;
+  if (p.src.layout == QUERN_NHWC) b.word[side_by_side] = channels_of_part(p, row, m);
+  choose_ways(p, row, m, g.out[2], g.out[1], b);
+  const double bytes = bytes_moved(p);
+  b.workers = useful_workers(m, b.cycles + bytes / (copy_rate(m, bytes) * m.cycle_ns), threads);
+  choose_items(p, row, m, b);
+  channel_run runs[2] = {};
+  int64_t items = 0;
+  for (int i = runs_of(p, b.word, runs); i-- > 0;) {
+    const pool_walk w(p, g, runs, b.word, i);
+    items += w.items(), b.workspace_bytes = std::max<uint64_t>(b.workspace_bytes, 4 * w.at.all);
   }
-  b.word[streams] = 4.0 * double(extent(p.dst)) > std::max(double(m.l2), std::min(double(m.l3) / 4, 20e6));
+  b.workers = uint32_t(std::min<int64_t>(b.workers, items));
+  double written = 4;
+  for (const int64_t size : p.dst.size) written *= double(size);
+  b.word[streams] = streams_outputs(written, m);
   return b;
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const double bytes = bytes_of(p);
+  const double bytes = bytes_moved(p);
   return overlapped(row, m, b, bytes / (copy_rate(m, bytes) * m.cycle_ns));
 }
 
 double error_bound(const full_problem& p) { return p.op == QUERN_POOL_MAX ? 0 : sum_bound(sum_length(p)); }
 
-// pool_f32.inside, where outputs differ.
-const float* count_inside(const quern_problem& p, int64_t n, float* to) {
+// pool_f32.inside of outputs from x on, where outputs differ.
+const float* count_inside(const axis& along, int64_t x, const pool_f32& call, float* to) {
   bool alike = true;
   float* next = to;
-  for (int64_t x = 0; x < p.dst.size[4]; ++x) {
-    const int64_t count = taps_inside(p, 2, x).count;
-    alike &= count == p.window.filter[2];
-    next = std::fill_n(next, n, float(std::max<int64_t>(1, count)));
+  for (const int64_t end = x + int64_t(call.count); x < end; ++x) {
+    const int64_t count = along.taps_at(x).count();
+    alike &= count == along.taps;
+    next = std::fill_n(next, call.n, float(std::max<int64_t>(1, count)));
   }
   return alike ? nullptr : to;
 }
 
 // Where the lines begin that windows of a line of outputs have on the image.
-size_t lines_of(const quern_problem& p, int64_t d, int64_t h, ptrdiff_t* to) {
-  const taps_inside rows(p, 1, h), slices(p, 0, d);
+size_t lines_of(const geometry& g, const axis& slices, const axis& rows, int64_t d, int64_t h, ptrdiff_t* to) {
+  const range slice = slices.taps_at(d), row = rows.taps_at(h);
   size_t n = 0;
-  for (int64_t i = 0; i < slices.count; ++i)
-    for (int64_t r = 0; r < rows.count; ++r)
-      to[n++] = (slices.first + i * p.window.dilation[0]) * p.src.stride[2] +
-                (rows.first + r * p.window.dilation[1]) * p.src.stride[3];
+  for (int64_t i = slice.begin; i < slice.end; ++i)
+    for (int64_t r = row.begin; r < row.end; ++r)
+      to[n++] = (slices.in_begin + d * slices.in_step + i * slices.tap_step) * g.src[2] +
+                (rows.in_begin + h * rows.in_step + r * rows.tap_step) * g.src[3];
   return n;
 }
 
-void run(const job& j, const execution& e) {
-  const quern_problem& p = j.problem;
-  if (empty(p)) return;
-  const int64_t* word = j.blocks.word;
-  const int64_t block = block_of(p.src.layout), lines = p.dst.size[2] * p.dst.size[3];
-  const epilogue_f32 epilogue = epilogue_of(p, e.args);
-  const float* const src = static_cast<const float*>(e.args.src);
-  const float* const residual = epilogue.residual ? static_cast<const float*>(e.args.residual) : nullptr;
-  float* const dst = static_cast<float*>(e.args.dst);
-  pool_run runs[2];
-  const int count = runs_of(p, word[side_by_side], runs);
-  const int64_t parts = up(lines, word[lines_an_item]);
-  for (int r = 0; r < count; ++r) {
-    const pool_run& run = runs[r];
-    pool_f32 of_run = call_of(p, run.n);
-    of_run.way = pool_way(word[way + r]);
-    of_run.out.epilogue = &epilogue, of_run.out.stream = word[streams];
-    const int64_t of_band = r == 0 ? word[bands] : 0, planes = run.blocks * p.src.size[0];
-    if (of_band) pool_band(p, run.n, of_band).set(p, of_run);
-    const pool_workspace at = workspace_of(p, run.n, of_run, of_band);
-    for_each_item(j, e, up(planes, word[planes_an_item]) * parts, [&](int64_t item, char* workspace) {
-      const int64_t line = digit(item, parts) * word[lines_an_item], plane = item * word[planes_an_item];
-      const int64_t line_end = std::min(lines, line + word[lines_an_item]);
-      float* const floats = reinterpret_cast<float*>(workspace);
-      ptrdiff_t* const offsets = reinterpret_cast<ptrdiff_t*>(floats + at.line);
-      pool_f32 call = of_run;
-      call.fold = floats + at.fold, call.tile = floats + at.tile, call.line = offsets;
-      const pool_band band(p, run.n, line_end - line);
-      float* const copied = floats + at.band;
-      if (of_band) {
-        band.set(p, call), band.place_taps(p, offsets);
-        std::fill_n(copied, band.floats(), call.largest ? -std::numeric_limits<float>::infinity() : 0.0f);
-        if (p.op == QUERN_POOL_AVG) call.inside = band.count_inside(p, line, floats + at.inside);
-      } else if (p.op == QUERN_POOL_AVG && call.across()) {
-        call.inside = count_inside(p, run.n, floats + at.inside);
-      }
-      for (int64_t i = plane; i < std::min(planes, plane + word[planes_an_item]); ++i) {
-        const int64_t image = i / run.blocks, channel = run.first + i % run.blocks * run.n;
-        const auto plane_of = [&](const quern_tensor& t) {
-          return image * t.stride[0] + channel_offset(channel, t.stride[1], block);
-        };
-        const int64_t to = plane_of(p.dst), from = plane_of(p.residual);
-        call.src = src + plane_of(p.src);
-        call.out.channel = size_t(channel);
-        const auto take = [&](int64_t d, int64_t h) {
-          call.out.c = dst + to + d * p.dst.stride[2] + h * p.dst.stride[3];
-          if (residual) call.out.residual = residual + from + d * p.residual.stride[2] + h * p.residual.stride[3];
-          j.row.pool(call);
-        };
-        if (of_band) {
-          band.copy(p, j.row, call.src, line, copied);
-          call.src = copied;
-          take(0, line);
-          continue;
-        }
-        for (int64_t l = line; l < line_end; ++l) {
-          const int64_t d = p.dst.size[2] == 1 ? 0 : l / p.dst.size[3], h = l - d * p.dst.size[3];
-          call.lines = lines_of(p, d, h, offsets);
-          take(d, h);
-        }
-      }
-      if (call.out.stream) finish_streams();
-    });
+// The planes and lines of an item, and the output of those where its part begins.
+struct pool_item {
+  range planes, lines;
+  int64_t x;
+
+  pool_item(const pool_walk& w, int64_t number) : x(digit(number, w.parts) * w.outputs) {
+    const int64_t line = digit(number, up(w.lines, w.lines_at_once)) * w.lines_at_once;
+    lines = {line, std::min(w.lines, line + w.lines_at_once)};
+    planes = {number * w.planes_at_once, std::min(w.planes, (number + 1) * w.planes_at_once)};
   }
+};
+
+struct pool_run {
+  const job& j;
+  const execution& e;
+  const geometry& g;
+  const epilogue_f32& epilogue;
+
+  // Output x of the first line of a plane.
+  void go_to(const pool_walk& w, int64_t plane, int64_t x, pool_f32& call) const {
+    const int64_t blocks = w.channels.count / w.channels.block, image = plane / blocks;
+    const int64_t channel = w.channels.first + plane % blocks * w.channels.block;
+    call.src = static_cast<const float*>(e.args.src) + image * g.src[0] + g.src_channel(channel);
+    call.out.c = static_cast<float*>(e.args.dst) + image * g.dst[0] + g.dst_channel(channel) + x * g.dst[4];
+    if (epilogue.residual)
+      call.out.residual = static_cast<const float*>(e.args.residual) + image * g.residual[0] +
+                          g.residual_channel(channel) + x * g.residual[4];
+    call.out.channel = size_t(channel);
+  }
+
+  void take(const pool_walk& w, const pool_item& item, char* workspace) const {
+    float* const floats = reinterpret_cast<float*>(workspace);
+    pool_f32 call = w.call;
+    call.out.epilogue = &epilogue, call.out.stream = j.blocks.word[streams];
+    call.fold = floats + w.at.fold, call.tile = floats + w.at.tile;
+    if (w.band)
+      take_band(w, item, call, floats);
+    else
+      take_lines(w, item, call, floats);
+    if (call.out.stream) finish_streams();
+  }
+
+  void take_lines(const pool_walk& w, const pool_item& item, pool_f32 call, float* floats) const {
+    const axis slices = g.axis_of(0, 0), rows = g.axis_of(1, 0);
+    ptrdiff_t* const offsets = reinterpret_cast<ptrdiff_t*>(floats);
+    call.line = offsets;
+    call.count = size_t(std::min(w.outputs, g.out[2] - item.x));
+    if (j.problem.op == QUERN_POOL_AVG && call.across())
+      call.inside = count_inside(g.axis_of(2, 0), item.x, call, floats + w.at.inside);
+    const ptrdiff_t behind = begin_at(call, item.x) * call.pixel;
+    for (int64_t i = item.planes.begin; i < item.planes.end; ++i) {
+      go_to(w, i, item.x, call);
+      call.src += behind;
+      float* const c = call.out.c;
+      const float* const residual = call.out.residual;
+      for (int64_t l = item.lines.begin; l < item.lines.end; ++l) {
+        const int64_t d = g.out[0] == 1 ? 0 : l / g.out[1], h = l - d * g.out[1];
+        call.lines = lines_of(g, slices, rows, d, h, offsets);
+        call.out.c = c + d * g.dst[2] + h * g.dst[3];
+        if (residual) call.out.residual = residual + d * g.residual[2] + h * g.residual[3];
+        j.row.pool(call);
+      }
+    }
+  }
+
+  // All lines as one, of a copy of what they reach.
+  void take_band(const pool_walk& w, const pool_item& item, pool_f32 call, float* floats) const {
+    const int64_t first = item.lines.begin;
+    const pool_band band(g, w.channels.block, item.lines.count());
+    ptrdiff_t* const offsets = reinterpret_cast<ptrdiff_t*>(floats);
+    float* const copied = floats + w.at.band;
+    band.set(j.problem, g, call), band.place_taps(offsets);
+    call.line = offsets;
+    std::fill_n(copied, band.floats(), call.largest ? -std::numeric_limits<float>::infinity() : 0.0f);
+    if (j.problem.op == QUERN_POOL_AVG) call.inside = band.count_inside(first, floats + w.at.inside);
+    for (int64_t i = item.planes.begin; i < item.planes.end; ++i) {
+      go_to(w, i, 0, call);
+      band.copy(g, j.row, call.src, first, copied);
+      call.src = copied, call.out.c += first * g.dst[3];
+      if (call.out.residual) call.out.residual += first * g.residual[3];
+      j.row.pool(call);
+    }
+  }
+};
+
+void run(const job& j, const execution& e) {
+  if (empty(j.problem)) return;
+  const geometry g = geometry_of(j.problem);
+  const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
+  channel_run runs[2] = {};
+  const int count = runs_of(j.problem, j.blocks.word, runs);
+  pool_walk walks[2];
+  int64_t items = 0;
+  for (int i = 0; i < count; ++i) walks[i] = pool_walk(j.problem, g, runs, j.blocks.word, i), items += walks[i].items();
+  const pool_run all = {j, e, g, epilogue};
+  const int64_t first = walks[0].items();
+  for_each_item(j, e, items, [&](int64_t item, char* workspace) {
+    if (item < first)
+      all.take(walks[0], {walks[0], item}, workspace);
+    else
+      all.take(walks[1], {walks[1], item - first}, workspace);
+  });
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ struct pool_target {
   }
   static bool is_straight(const pool_f32& p) {
     const epilogue_f32& e = *p.out.epilogue;
-    return e.clamp_only && !e.bias && (!p.across() || p.out.channels_are_rows || p.out.ldc == p.n);
+    return e.clamp_only && !e.bias && p.lies_as_dst();
   }
   [[gnu::always_inline]] void put(float* at, V x) const {
     x = V::min(upper, V::max(lower, x));
@@ -195,7 +195,8 @@ template <class V, template <class> class Op, int T, int S, int U, bool PART>
 [[gnu::always_inline]] inline void pool_strip(const pool_f32& p, const pool_target<V>& out, size_t begin, size_t end,
                                               size_t c, size_t rest) {
   using op = Op<V>;
-  constexpr int kept = T > S ? T - S : 0;
+  static_assert(S <= T);
+  constexpr int kept = T - S;
   const pool_divisor divisor = divisor_of(p, T);
   const float* at = p.src + (static_cast<ptrdiff_t>(begin) * S - p.pad) * p.pixel + c;
   const auto load = [&](const float* from, int u) {
@@ -222,7 +223,6 @@ template <class V, template <class> class Op, int T, int S, int U, bool PART>
         out.put(to + u * V::width, sum);
       QUERN_UNROLL for (int s = 0; s < kept; ++s) column[s][u] = column[s + S][u];
     }
-    if constexpr (S > T) at += (S - T) * p.pixel;
   }
 }
 
@@ -336,7 +336,7 @@ struct pool_phases_of {
   pool_phases_of(const pool_f32& of, const pool_numbers<V, S>* numbers)
       : p(of), number(numbers[S == 1 ? 0 : __builtin_ctz(static_cast<unsigned>(of.n))]) {
     const ptrdiff_t n = static_cast<ptrdiff_t>(p.n), reach = static_cast<ptrdiff_t>(p.span()) - p.pad;
-    at = -p.pad * n, end = p.lines == 0 ? 0 : (reach < p.width ? reach : p.width) * n;
+    at = -p.pad * n, end = p.lines == 0 ? at : (reach < p.width ? reach : p.width) * n;
   }
   template <class Load>
   [[gnu::always_inline]] V fold(const Load& load) const {
