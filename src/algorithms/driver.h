@@ -282,7 +282,8 @@ inline bool streams_outputs(const geometry& g, const machine& on) {
   return streams_outputs(operand_bytes(g, 0).output, on);
 }
 
-// The same where nothing but the traffic counts, of all that is read and written: copies, and what is as fast as they.
+// The same where nothing but the traffic counts, of all that is read and written: copies, and what is as fast as they
+// (25 MB: 1.2 times as fast, 13 MB: 0.7 times, Zen 5).
 inline bool streams_copies(double bytes, const machine& on) { return bytes > std::min(double(on.l3) / 2, 20e6); }
 
 // The same of a tile; unfinished sums are read again, and go past nothing.

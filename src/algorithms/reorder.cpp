@@ -67,14 +67,12 @@ layout_walk walk_of(const quern_problem& p) {
 
 refusal refuse(const full_problem&, const kernel&) { return {}; }
 
-double bytes_of(const quern_problem& p) { return 4.0 * (double(extent(p.src)) + double(extent(p.dst))); }
-
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const layout_walk w = walk_of(p);
   blocking b = {};
   const double elements = double(w.channels) * double(w.pixels) * double(w.lines());
   b.cycles = elements * (w.from.block == 1 && w.from.pixel != 1 ? 2 : 4.0 / row.vector);
-  b.workers = useful_workers(m, b.cycles + bytes_of(p) / (copy_rate(m, bytes_of(p)) * m.cycle_ns), threads);
+  b.workers = useful_workers(m, b.cycles + bytes_moved(p) / (copy_rate(m, bytes_moved(p)) * m.cycle_ns), threads);
   // Kernels take some channels of all pixels before the next ones: the more pixels, the longer the runs of planes and
   // of blocks (1024x32x32 to blocks of 4, 1024 at a time: 0.75 of the time by 128).  Between blocks and all channels
   // side by side, as many as L1 keeps of the latter.  Parts have whole cache lines.
@@ -90,15 +88,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_parts_wanted = up(4 * b.workers, lines * b.word[pixel_parts]);
   b.word[channel_part] = up(up(std::max<int64_t>(1, w.channels), channel_parts_wanted), 16) * 16;
   b.word[channel_parts] = std::max<int64_t>(1, up(w.channels, b.word[channel_part]));
-  // Where both do not fit the share of L3 that a core has (at 25 MB 1.2 times as fast, at 13 MB 0.7 times: Zen 5).
-  b.word[streams] = bytes_of(p) > std::min(double(m.l3) / 2, 20e6);
+  b.word[streams] = streams_copies(bytes_moved(p), m);
   b.word[halves] = in_halves(m);
   b.word[ways] = std::clamp<int64_t>(int64_t(m.l1 / 4096), 8, 12);
   return b;
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const double bytes = bytes_of(p);
+  const double bytes = bytes_moved(p);
   return overlapped(row, m, b, bytes / (copy_rate(m, bytes) * m.cycle_ns));
 }
 

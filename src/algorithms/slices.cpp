@@ -102,7 +102,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   if (!first.along && first.side().count >= slice_family::narrow) least = up(first.columns_of_slice, 16) * 16;
   b.word[columns] = std::clamp<int64_t>(share / 16 * 16, least, across) / 16 * 16;
   b.workers = uint32_t(std::clamp<int64_t>(family_items(w, b.word).all(), 1, b.workers));
-  b.word[streams] = !w.reduces && bytes_of(w) > std::min(double(m.l3) / 2, 20e6);
+  b.word[streams] = !w.reduces && streams_copies(bytes_of(w), m);
   // The exponentials of an item.
   int64_t kept = 0;
   for (int i = 0; i < w.families; ++i)
