@@ -67,12 +67,23 @@ layout_walk walk_of(const quern_problem& p) {
 
 refusal refuse(const full_problem&, const kernel&) { return {}; }
 
+// With what is left of last blocks, which is in the same cache lines.
+double bytes_of(const quern_problem& p) {
+  double bytes = 0;
+  for (const quern_tensor* t : {&p.src, &p.dst}) {
+    const int64_t block = block_of(t->layout);
+    bytes += 4 * double(up(t->size[1], block) * block) * double(t->size[0]) *
+             (double(t->size[2]) * double(t->size[3]) * double(t->size[4]));
+  }
+  return bytes;
+}
+
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const layout_walk w = walk_of(p);
   blocking b = {};
   const double elements = double(w.channels) * double(w.pixels) * double(w.lines());
   b.cycles = elements * (w.from.block == 1 && w.from.pixel != 1 ? 2 : 4.0 / row.vector);
-  b.workers = useful_workers(m, b.cycles + bytes_moved(p) / (copy_rate(m, bytes_moved(p)) * m.cycle_ns), threads);
+  b.workers = useful_workers(m, b.cycles + bytes_of(p) / (copy_rate(m, bytes_of(p)) * m.cycle_ns), threads);
   // Kernels take some channels of all pixels before the next ones: the more pixels, the longer the runs of planes and
   // of blocks (1024x32x32 to blocks of 4, 1024 at a time: 0.75 of the time by 128).  Between blocks and all channels
   // side by side, as many as L1 keeps of the latter.  Parts have whole cache lines.
@@ -88,14 +99,14 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
     channel_parts_wanted = up(4 * b.workers, lines * b.word[pixel_parts]);
   b.word[channel_part] = up(up(std::max<int64_t>(1, w.channels), channel_parts_wanted), 16) * 16;
   b.word[channel_parts] = std::max<int64_t>(1, up(w.channels, b.word[channel_part]));
-  b.word[streams] = streams_copies(bytes_moved(p), m);
+  b.word[streams] = streams_copies(bytes_of(p), m);
   b.word[halves] = in_halves(m);
   b.word[ways] = std::clamp<int64_t>(int64_t(m.l1 / 4096), 8, 12);
   return b;
 }
 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
-  const double bytes = bytes_moved(p);
+  const double bytes = bytes_of(p);
   return overlapped(row, m, b, bytes / (copy_rate(m, bytes) * m.cycle_ns));
 }
 
