@@ -522,6 +522,8 @@ struct pool_f32 {
   // apart in the line, of row_count pixels, dst_row apart in dst; `inside` counts the taps of all lines.
   size_t rows, row_count, tile_row, dst_row, residual_row;
 
+  // Flat: windows double until they have all taps.
+  bool doubles() const { return largest && step == 1 && taps >= 5; }
   bool across() const { return way == pool_way::flat || way == pool_way::shifted; }
   // Whether outputs lie in dst as in the call; such as are but bounded go straight there.
   bool lies_as_dst() const { return !across() || out.channels_are_rows || out.ldc == n; }
@@ -530,7 +532,7 @@ struct pool_f32 {
   size_t span() const { return size_t((ptrdiff_t(count) - 1) * step + reach() + 1); }
   size_t phase_floats() const { return whole(count * n) + whole(size_t(reach() / step) * n); }
   size_t fold_floats() const {
-    if (way == pool_way::flat) return phase_floats() * size_t(step);
+    if (way == pool_way::flat) return phase_floats() * size_t(step) + 16;
     return way == pool_way::pixels ? (span() < size_t(width) ? span() : size_t(width)) * whole(n) + 16 : 0;
   }
   size_t tile_floats() const { return whole(count * n) + 16; }

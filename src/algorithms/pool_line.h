@@ -84,7 +84,7 @@ inline way_cost way_of(const geometry& g, pool_f32 call, const kernel& row, cons
   const bool parted = call.step == 1 || (call.step <= pool_phases && width % n == 0);
   if (dense && parted && double(call.span()) * double(n) * 4 <= double(m.l2)) {
     const double phases = double(call.step) * (lines + double(call.step - 1));
-    offer(pool_way::flat, phases + 2 * double(call.step) + taps + 1);
+    offer(pool_way::flat, phases + 2 * double(call.step) + (call.doubles() ? 2 * std::log2(taps) : taps) + 1);
     if (few_taps && 2 * n <= width) offer(pool_way::shifted, phases + taps);
   }
   return best;

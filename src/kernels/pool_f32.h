@@ -344,6 +344,21 @@ struct pool_phases_of {
     for (size_t l = 1; l < p.lines; ++l) sum = op::add(sum, load(p.src + p.line[l] + at));
     return sum;
   }
+  // U vectors on the image; there is one more to load for all of them than for one.
+  template <int U>
+  [[gnu::always_inline]] void columns(V (&sum)[U]) {
+    const float* const from = p.src + at;
+    QUERN_UNROLL for (int u = 0; u < U; ++u) sum[u] = V::load(from + p.line[0] + u * W);
+    for (size_t l = 1; l < p.lines; ++l) {
+      const float* const line = from + p.line[l];
+      QUERN_UNROLL for (int u = 0; u < U; ++u) sum[u] = op::add(sum[u], V::load(line + u * W));
+    }
+    at += U * W;
+  }
+  template <int U>
+  bool has_columns() const {
+    return at >= 0 && at + U * W <= end;
+  }
   [[gnu::always_inline]] V column() const {
     if (__builtin_expect(at >= 0 && at + W <= end, 1)) return fold([](const float* from) { return V::load(from); });
     if (at + W <= 0 || at >= end) return op::nothing();
@@ -398,11 +413,32 @@ void pool_fold_flat(const pool_f32& p) {
   static constexpr pool_numbers<V, S> numbers[] = {1, 2, 4, 8, 16};
   pool_phases_of<V, Op, S> phases(p, numbers);
   const size_t apart = p.phase_floats();
+  constexpr int U = 4;
   for (size_t f = 0; f < apart; f += V::width) {
+    if constexpr (S == 1)
+      for (; phases.template has_columns<U>() && f + U * V::width <= apart; f += U * V::width) {
+        V sum[U];
+        phases.columns(sum);
+        QUERN_UNROLL for (int u = 0; u < U; ++u) sum[u].store(p.fold + f + u * V::width);
+      }
+    if (f >= apart) return;
     V phase[S];
     phases.next(phase);
     QUERN_UNROLL for (int i = 0; i < S; ++i) phase[i].store(p.fold + i * apart + f);
   }
+}
+
+// Windows of one tap become such of two, four ..., and two that lie over each other are one of any number: the largest
+// of what both have is the same (sparse tables: Bender and Farach-Colton, The LCA problem revisited, 2000).
+template <class V, template <class> class Op>
+void pool_doubled(const pool_f32& p, const pool_flat_target<V, Op>& target) {
+  const size_t tap = static_cast<size_t>(p.apart) * p.n, floats = target.floats + (p.taps - 1) * tap;
+  size_t taps = 1;
+  for (; 2 * taps < p.taps; taps *= 2)
+    for (size_t f = 0; f + taps * tap < floats; f += V::width)
+      Op<V>::add(V::load(p.fold + f), V::load(p.fold + f + taps * tap)).store(p.fold + f);
+  for (size_t f = 0; f < target.floats; f += V::width)
+    target.put(f, Op<V>::add(V::load(p.fold + f), V::load(p.fold + f + (p.taps - taps) * tap)));
 }
 
 template <class V, template <class> class Op>
@@ -415,6 +451,8 @@ void pool_flat(const pool_f32& p, const pool_target<V>& out) {
     default: pool_fold_flat<V, Op, 4>(p); break;
   }
   const pool_flat_target<V, Op> target(p, out);
+  if constexpr (op::any_order)
+    if (p.doubles()) return pool_doubled<V, Op>(p, target);
   const size_t phase = p.phase_floats(), step = static_cast<size_t>(p.step), apart = static_cast<size_t>(p.apart);
   for (size_t f = 0; f < target.floats; f += V::width) {
     V sum = op::nothing();
