@@ -37,7 +37,7 @@ void relayout(quern_tensor& t, quern_layout layout) {
   std::memset(t.stride, 0, sizeof t.stride);
 }
 
-// Weights stay as the line has them: they are packed anyway.
+// Weights stay as the line has them: they are packed anyway.  Second operands are not.
 quern_problem with_layout(quern_problem p, const std::string& layouts) {
   if (p.op == QUERN_GEMM) return p;  // has rows and columns only
   const size_t colon = layouts.find(':');
@@ -45,6 +45,7 @@ quern_problem with_layout(quern_problem p, const std::string& layouts) {
   const quern_layout dst = colon == std::string::npos ? src : parse_layout(layouts.substr(colon + 1));
   relayout(p.src, src);
   relayout(p.dst, dst);
+  if (p.op > QUERN_UNARY && p.op <= QUERN_MIN) relayout(p.weights, src);
   if (p.epilogue.residual) relayout(p.residual, dst);
   return p;
 }
