@@ -268,6 +268,28 @@ struct slice_item {
       for (int64_t r = 0; r < results; ++r) dst[r * side.dst] = memory.b[r];
   }
 
+  // The vectors of a slice's channels once for each of the short rows that are one.
+  void repeat_channels(const slice_piece& piece, slices_apply_f32 call) const {
+    const epilogue_f32 once = *call.out.epilogue;
+    const size_t n = piece.n / piece.repeats, first = call.out.channel;
+    epilogue_f32 ending = once;
+    alignas(64) float vectors[3][slice_family::wide + padding];
+    const float* const of_channels[] = {once.scale, once.bias, once.slope};
+    const float** const repeated[] = {&ending.scale, &ending.bias, &ending.slope};
+    call.count = 1, call.out.channel = 0, call.out.epilogue = &ending;
+    for (int64_t r = 0; r < results; ++r) {
+      for (int v = 0; v < 3; ++v) {
+        if (!of_channels[v]) continue;
+        const float* const channels = of_channels[v] + first + size_t(r * call.channel_step);
+        for (size_t i = 0; i < piece.repeats; ++i) std::copy_n(channels, n, vectors[v] + i * n);
+        *repeated[v] = vectors[v];
+      }
+      j.row.slices->apply(call);
+      call.src += call.step, call.out.c += call.dst_step, ++call.a, ++call.b, ++call.c;
+      if (call.out.residual) call.out.residual += call.residual_step;
+    }
+  }
+
   // As many outputs as elements.
   void apply(apply_of what, const float* kept) const {
     for (float* x : {memory.a, memory.b, memory.c}) spread(x);
@@ -304,7 +326,10 @@ struct slice_item {
       call.out.ldr = size_t(piece.row.residual);
       call.dst_step = side.dst, call.residual_step = side.residual, call.channel_step = side.channel;
       call.channel_row = piece.row.channel;
-      j.row.slices->apply(call);
+      if (piece.repeats > 1 && piece.channels_along)
+        repeat_channels(piece, call);
+      else
+        j.row.slices->apply(call);
     });
     if (streams) finish_streams();
   }

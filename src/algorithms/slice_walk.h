@@ -13,9 +13,9 @@ inline int32_t axes_of_slices(const quern_problem& p) {
 }
 
 // Pieces of memory that neighbouring slices have: rows of n elements, `row` apart, from `at` on.  Down columns there
-// are `copies` rows side by side in each.
+// are `copies` rows side by side in each; along them `repeats` short rows are one, and the channels begin again in it.
 struct slice_piece {
-  size_t m, n, copies;
+  size_t m, n, copies, repeats;
   element_axis at, row;
   bool channels_along;
 };
@@ -33,6 +33,7 @@ struct slice_family {
   struct {
     axes inner;
     element_axis origin = {};
+    int64_t repeats = 1;
   } part[2];
   int parts = 0;
   bool along = true;
@@ -56,6 +57,16 @@ struct slice_family {
     if ((writes && row.dst != columns) || (residual && row.residual != columns)) return 1;
     return std::clamp<int64_t>(row.count / 8, 1, wide / columns);  // eight are a tree
   }
+  // Along them, of the lanes of a block, which are rows because each has a channel of its own.
+  int64_t repeats_of(int i, bool writes, bool residual) const {
+    const axes& inner = part[i].inner;
+    if (!dense(i) || inner.used < 2 || inner.list[0].count >= narrow) return 1;
+    const element_axis &lanes = inner.list[0], &row = inner.list[1];
+    if (row.src != lanes.count || row.channel != 0) return 1;
+    if (writes && (lanes.dst != 1 || row.dst != lanes.count)) return 1;
+    if (residual && (lanes.residual != 1 || row.residual != lanes.count)) return 1;
+    return std::min(row.count, wide / lanes.count);
+  }
 
   template <class Body>
   void each_piece(int64_t columns, int64_t copies, const Body& body) const {
@@ -69,17 +80,19 @@ struct slice_family {
         const element_axis at = sum(part[i].origin, inner.at(item, std::min(first + 1, inner.used)));
         const auto rows = [&](int64_t from, int64_t to, int64_t side_by_side) {
           const element_axis step = row.times(side_by_side);
-          const int64_t most = along ? std::max<int64_t>(1, along_elements / std::max<int64_t>(n, 1)) : across_rows,
+          const int64_t most = along ? std::max<int64_t>(1, along_elements / std::max<int64_t>(n * side_by_side, 1))
+                                     : across_rows,
                         count = (to - from) / side_by_side;
           for (int64_t r = 0; r < count; r += most)
             for (int64_t c = 0; c < n; c += most_n) {
               const element_axis begin = sum(at, sum(sum(row.times(from), step.times(r)), column.times(c)));
               body(slice_piece{size_t(std::min(most, count - r)), size_t(std::min(most_n, n - c) * side_by_side),
-                               size_t(side_by_side), begin, step, column.channel != 0});
+                               size_t(along ? 1 : side_by_side), size_t(along ? side_by_side : 1), begin, step,
+                               column.channel != 0});
             }
         };
-        const int64_t whole = row.count / copies * copies;
-        rows(0, whole, copies);
+        const int64_t together = along ? part[i].repeats : copies, whole = row.count / together * together;
+        rows(0, whole, together);
         if (whole < row.count) rows(whole, row.count, 1);
       }
     }
@@ -114,7 +127,10 @@ struct slice_walk {
         else
           f.outer.add(a);
     }
-    for (slice_family& f : family) join(f);
+    for (slice_family& f : family) {
+      join(f);
+      for (int k = 0; k < f.parts; ++k) f.part[k].repeats = f.repeats_of(k, !reduces, !reduces && p.epilogue.residual);
+    }
   }
 
  private:
@@ -162,9 +178,8 @@ struct slice_walk {
         f.columns_of_slice = own;
         add(f.outer, of(blocks, c), false);
       } else if (cuts) {
-        add(part.inner, of(lanes, own), true);
-        add(f.outer, of(lanes.times(own), width / std::max<int64_t>(own, 1)), false);
-        add(f.outer, of(blocks, count), false);
+        f.columns_of_slice = std::max<int64_t>(own, 1);
+        add(f.outer, of(lanes, width), false), add(f.outer, of(blocks, count), false);
       } else {
         add(part.inner, of(lanes, width), true), add(part.inner, of(blocks, count / groups), true);
         if (groups > 1) add(f.outer, of(blocks.times(count / groups), groups), false);
