@@ -22,7 +22,9 @@ inline constexpr float most_of_all = 0x1.fffffep+127f;
 template <class V>
 QUERN_INLINE V exponential(V x) {
   const power<V> p = power_of_e(V::max(V::set1(-110.0f), x));
-  return (V::set1(1.0f) + p.t) * V::pow2(p.n + V::set1(64.0f)) * V::set1(0x1p-64f);
+  const V y = V::set1(1.0f) + p.t;
+  if constexpr (requires { V::scale(y, p.n); }) return V::scale(y, p.n);
+  return y * V::pow2(p.n + V::set1(64.0f)) * V::set1(0x1p-64f);
 }
 
 // Two vectors at once, or two of these: what depends on each other in one is hidden by the others, of which a core sees
@@ -40,6 +42,8 @@ struct twin {
   QUERN_INLINE static twin max(twin x, twin y) { return {V::max(x.a, y.a), V::max(x.b, y.b)}; }
   QUERN_INLINE static twin round_even(twin x) { return {V::round_even(x.a), V::round_even(x.b)}; }
   QUERN_INLINE static twin pow2(twin x) { return {V::pow2(x.a), V::pow2(x.b)}; }
+  QUERN_INLINE static twin scale(twin y, twin n) requires requires(V v) { V::scale(v, v); }
+  { return {V::scale(y.a, n.a), V::scale(y.b, n.b)}; }
 };
 
 // x[i] = e^(x[i] - about)

@@ -4,7 +4,7 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max larger < <= ==
-// select & | ^ andnot round_even pow2 transpose8.
+// select & | ^ andnot round_even pow2 transpose8, and scale.
 #pragma once
 
 #include <immintrin.h>
@@ -89,11 +89,10 @@ struct vec {
   [[gnu::always_inline]] static vec round_even(vec a) {
     return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
   }
+  // y * 2^n for whole n, rounded once.
+  [[gnu::always_inline]] static vec scale(vec y, vec n) { return {_mm512_maskz_scalef_ps(0xffff, y.v, n.v)}; }
   // 2^n for whole n from -126 to 127; any value for other n and NaN.
-  [[gnu::always_inline]] static vec pow2(vec n) {
-    const __m512i biased = _mm512_add_epi32(_mm512_maskz_cvtps_epi32(0xffff, n.v), _mm512_set1_epi32(127));
-    return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, biased, 23))};
-  }
+  [[gnu::always_inline]] static vec pow2(vec n) { return scale(set1(1.0f), n); }
 
   // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.
   [[gnu::always_inline]] static void order(vec& a) { __asm__ volatile("" : "+v"(a.v)); }
