@@ -46,6 +46,8 @@ constexpr entry entries[] = {
     {"variance", 25, variance, "how the time of a layer varies, warm and cold"},
     {"sliding_window", 22, sliding_window, "sliding window or im2col, few input channels"},
     {"few_outputs", 26, few_outputs, "few output channels: planes copied, planes where they lie, channels across"},
+    {"stored_outputs", 27, stored_outputs,
+     "outputs beyond L2 stored through the caches, or past them, and who reads them"},
     {"gpu_indices", 3, gpu_indices, "on a GPU: implicit GEMM by division, by a table, by increments", true},
     {"gpu_reduction", 16, gpu_reduction, "on a GPU: sums by a thread, a warp or a block each", true},
 };

@@ -88,6 +88,7 @@ void layouts(ring&);
 void aligned_reads(ring&);
 void sliding_window(ring&);
 void few_outputs(ring&);
+void stored_outputs(ring&);
 void profiled(ring&);
 void networks(ring&);
 void threads(ring&);

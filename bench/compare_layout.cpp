@@ -45,6 +45,43 @@ SUM_ROWS(sum_rows_512, "avx512f", __m512, 16, _mm512_setzero_ps, _mm512_loadu_ps
 #undef SUM_ROWS
 #endif
 
+// A layer, and the next one, which reads what the first has just written.  `l3` says whether outputs of a size between
+// L2 and 20 MB go past the caches: only where L3 is small.
+class two_layers {
+ public:
+  two_layers(const quern_problem& first, const quern_problem& second, uint64_t l3)
+      : first_(first, tools::values::real, 1),
+        second_(second, tools::values::real, 2),
+        pool_(1),
+        one_(ready(first, first_, l3)),
+        two_(ready(second, second_, 0)) {}
+  void run_first() const { one_.run(first_); }
+  void run_both() {
+    one_.run(first_);
+    std::swap(first_.dst, second_.src);
+    two_.run(second_);
+    std::swap(first_.dst, second_.src);
+  }
+
+ private:
+  tools::ready ready(const quern_problem& p, const tools::operands& data, uint64_t l3) const {
+    quern_wish wish = {};
+    wish.size = sizeof wish;
+    const quern_candidate best = tools::candidates(p, wish).at(0);
+    quern_cpu cpu = tools::this_cpu();
+    if (l3) cpu.l3_bytes = l3;
+    wish.algorithm = best.algorithm, wish.kernel = best.kernel, wish.cpu = &cpu;
+    const std::vector<quern_candidate> all = tools::candidates(p, wish);
+    if (all.empty() || all[0].verdict != QUERN_CHOSEN)
+      throw tools::stop{tools::failed, "no kernel solves " + tools::problem_text(p)};
+    return {p, wish, all[0], data, pool_};
+  }
+
+  tools::operands first_, second_;
+  tools::pool pool_;
+  tools::ready one_, two_;
+};
+
 }  // namespace
 
 void layouts(ring& r) {
@@ -138,6 +175,27 @@ void few_outputs(ring& r) {
            {planned(nchw, "nchw, planes copied", "conv_planar"),
             planned(nchw, "nchw, planes as they lie", "conv_few_planes"),
             planned(nhwc, "nhwc, channels across", "conv_dot")});
+  }
+}
+
+// What a layer gains by stores past the caches, and what the next one loses.
+void stored_outputs(ring& r) {
+  const struct {
+    const char *name, *first, *second;
+  } pairs[] = {{"1x1, 16 to 96, then depthwise, stride 2", "mb1ic16ih112oc96kh1", "g96mb1ic96ih112oc96kh3sh2ph1"},
+               {"1x1, 64 to 256, then 1x1 to 64", "mb1ic64ih56oc256kh1", "mb1ic256ih56oc64kh1"},
+               {"3x3, 3 to 64, then 3x3 to 64", "mb1ic3ih224oc64kh3ph1", "mb1ic64ih224oc64kh3ph1"},
+               {"3x3, 64 to 64, then 3x3 to 64", "mb1ic64ih112oc64kh3ph1", "mb1ic64ih112oc64kh3ph1"}};
+  const auto problem = [](const char* line) { return task("nhwc " + std::string(line) + " bias act=relu").problem(); };
+  for (const auto& p : pairs) {
+    const quern_problem first = problem(p.first), second = problem(p.second);
+    const auto through = std::make_shared<two_layers>(first, second, uint64_t{1} << 30);
+    const auto past = std::make_shared<two_layers>(first, second, 1);
+    r.play(p.name, 0,
+           {{"through the caches", 0, [=] { through->run_first(); }, {}},
+            {"past them", 0, [=] { past->run_first(); }, {}},
+            {"both layers, through", 0, [=] { through->run_both(); }, {}},
+            {"both layers, past", 0, [=] { past->run_both(); }, {}}});
   }
 }
 
