@@ -41,10 +41,10 @@ QUERN_INLINE V polynomial(V x, float c0, Floats... rest) {
   return V::fma(x, polynomial(x, rest...), V::set1(c0));
 }
 
-// y * 2^n for whole n from -252 to 254, rounded once: in two steps, as 2^n itself may be no float.
+// y * 2^n for whole n from -252 to 254, rounded once: in two steps, as 2^n itself may be no float.  A vector type may
+// have an instruction for it, as a friend of this name.
 template <class V>
 QUERN_INLINE V scale(V y, V n) {
-  if constexpr (requires { V::scale(y, n); }) return V::scale(y, n);
   const V half = V::round_even(n * V::set1(0.5f));
   return y * V::pow2(half) * V::pow2(n - half);
 }

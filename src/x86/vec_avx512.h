@@ -91,6 +91,7 @@ struct vec {
   }
   // y * 2^n for whole n, rounded once.
   [[gnu::always_inline]] static vec scale(vec y, vec n) { return {_mm512_maskz_scalef_ps(0xffff, y.v, n.v)}; }
+  [[gnu::always_inline]] friend vec scale(vec y, vec n) { return vec::scale(y, n); }
   // 2^n for whole n from -126 to 127; any value for other n and NaN.
   [[gnu::always_inline]] static vec pow2(vec n) { return scale(set1(1.0f), n); }
 
