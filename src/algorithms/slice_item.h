@@ -268,22 +268,30 @@ struct slice_item {
       for (int64_t r = 0; r < results; ++r) dst[r * side.dst] = memory.b[r];
   }
 
-  // The vectors of a slice's channels once for each of the short rows that are one.
-  void repeat_channels(const slice_piece& piece, slices_apply_f32 call) const {
-    const epilogue_f32 once = *call.out.epilogue;
-    const size_t n = piece.n / piece.repeats, first = call.out.channel;
-    epilogue_f32 ending = once;
+  // An ending whose vectors have n channels, from one on, so many times.
+  struct repeated_channels {
+    epilogue_f32 ending;
     alignas(64) float vectors[3][slice_family::wide + padding];
-    const float* const of_channels[] = {once.scale, once.bias, once.slope};
-    const float** const repeated[] = {&ending.scale, &ending.bias, &ending.slope};
-    call.count = 1, call.out.channel = 0, call.out.epilogue = &ending;
-    for (int64_t r = 0; r < results; ++r) {
+
+    void set(const epilogue_f32& once, int64_t channel, int64_t n, int64_t times) {
+      ending = once;
+      const float** const of_channels[] = {&ending.scale, &ending.bias, &ending.slope};
       for (int v = 0; v < 3; ++v) {
-        if (!of_channels[v]) continue;
-        const float* const channels = of_channels[v] + first + size_t(r * call.channel_step);
-        for (size_t i = 0; i < piece.repeats; ++i) std::copy_n(channels, n, vectors[v] + i * n);
-        *repeated[v] = vectors[v];
+        if (!*of_channels[v]) continue;
+        for (int64_t i = 0; i < times; ++i) std::copy_n(*of_channels[v] + channel, n, vectors[v] + i * n);
+        *of_channels[v] = vectors[v];
       }
+    }
+  };
+
+  // Slices one by one, whose short rows are one and have its channels in each.
+  void apply_repeated(const slice_piece& piece, slices_apply_f32 call) const {
+    const epilogue_f32& once = *call.out.epilogue;
+    const int64_t first = int64_t(call.out.channel), n = int64_t(piece.n / piece.repeats);
+    repeated_channels repeated;
+    call.count = 1, call.out.channel = 0, call.out.epilogue = &repeated.ending;
+    for (int64_t r = 0; r < results; ++r) {
+      repeated.set(once, first + r * call.channel_step, n, int64_t(piece.repeats));
       j.row.slices->apply(call);
       call.src += call.step, call.out.c += call.dst_step, ++call.a, ++call.b, ++call.c;
       if (call.out.residual) call.out.residual += call.residual_step;
@@ -293,17 +301,10 @@ struct slice_item {
   // As many outputs as elements.
   void apply(apply_of what, const float* kept) const {
     for (float* x : {memory.a, memory.b, memory.c}) spread(x);
-    epilogue_f32 ending = epilogue();
+    const epilogue_f32 once = epilogue();
     const bool again = copies > 1 && f.side().channel != 0;
-    alignas(64) float vectors[3][slice_family::wide + padding];
-    const float** const of_channels[] = {&ending.scale, &ending.bias, &ending.slope};
-    if (again)
-      for (int v = 0; v < 3; ++v) {
-        if (!*of_channels[v]) continue;
-        std::copy_n(*of_channels[v] + at.channel, results, vectors[v]);
-        spread(vectors[v]);
-        *of_channels[v] = vectors[v];
-      }
+    repeated_channels repeated;
+    if (again) repeated.set(once, at.channel, results, copies);
     each_piece([&](const slice_piece& piece) {
       const element_axis side = f.along ? f.side() : single_step;
       slices_apply_f32 call = {};
@@ -319,7 +320,7 @@ struct slice_item {
       call.out.c = static_cast<float*>(e.args.dst) + at.dst + piece.at.dst;
       call.out.ldc = piece.m > 1 ? size_t(piece.row.dst) : 0;
       call.out.stream = streams;
-      call.out.epilogue = &ending;
+      call.out.epilogue = again ? &repeated.ending : &once;
       call.out.channels_are_rows = !piece.channels_along;
       call.out.channel = again ? 0 : size_t(at.channel + piece.at.channel);
       call.out.residual = residual() ? residual() + piece.at.residual : nullptr;
@@ -327,7 +328,7 @@ struct slice_item {
       call.dst_step = side.dst, call.residual_step = side.residual, call.channel_step = side.channel;
       call.channel_row = piece.row.channel;
       if (piece.repeats > 1 && piece.channels_along)
-        repeat_channels(piece, call);
+        apply_repeated(piece, call);
       else
         j.row.slices->apply(call);
     });

@@ -49,12 +49,15 @@ struct slice_family {
   bool dense(int i) const { return along && part[i].inner.used > 0 && part[i].inner.list[0].src == 1; }
   element_axis column(int i) const { return dense(i) ? part[i].inner.list[0] : along ? single_step : side(); }
 
-  // Of so many columns, rows that are taken side by side: those that follow each other in all memory there is.
+  // Whether rows of n elements follow each other in all memory there is, with the same channels again.
+  static bool follows(const element_axis& row, int64_t n, bool writes, bool residual) {
+    return row.src == n && row.channel == 0 && (!writes || row.dst == n) && (!residual || row.residual == n);
+  }
+  // Of so many columns, rows that are taken side by side.
   int64_t copies(int64_t columns, bool writes, bool residual) const {
     if (along || columns >= narrow || parts != 1 || part[0].inner.used == 0) return 1;
     const element_axis& row = part[0].inner.list[0];
-    if (row.src != columns || row.channel != 0) return 1;
-    if ((writes && row.dst != columns) || (residual && row.residual != columns)) return 1;
+    if (!follows(row, columns, writes, residual)) return 1;
     return std::clamp<int64_t>(row.count / 8, 1, wide / columns);  // eight are a tree
   }
   // Along them, of the lanes of a block, which are rows because each has a channel of its own.
@@ -62,9 +65,8 @@ struct slice_family {
     const axes& inner = part[i].inner;
     if (!dense(i) || inner.used < 2 || inner.list[0].count >= narrow) return 1;
     const element_axis &lanes = inner.list[0], &row = inner.list[1];
-    if (row.src != lanes.count || row.channel != 0) return 1;
-    if (writes && (lanes.dst != 1 || row.dst != lanes.count)) return 1;
-    if (residual && (lanes.residual != 1 || row.residual != lanes.count)) return 1;
+    if (!follows(row, lanes.count, writes, residual)) return 1;
+    if ((writes && lanes.dst != 1) || (residual && lanes.residual != 1)) return 1;
     return std::min(row.count, wide / lanes.count);
   }
 
@@ -174,10 +176,7 @@ struct slice_walk {
       (apart ? f.origin : part.origin) = run == 0 ? element_axis{} : blocks.times(blocks.count);
       if (!in_slices) {
         add(f.outer, of(lanes, width), false), add(f.outer, of(blocks, count), false);
-      } else if (side_by_side) {
-        f.columns_of_slice = own;
-        add(f.outer, of(blocks, c), false);
-      } else if (cuts) {
+      } else if (side_by_side || cuts) {
         f.columns_of_slice = std::max<int64_t>(own, 1);
         add(f.outer, of(lanes, width), false), add(f.outer, of(blocks, count), false);
       } else {
