@@ -51,6 +51,7 @@ std::optional<dnnl::algorithm> activation_of(quern_activation a) {
     case QUERN_SIGMOID: return dnnl::algorithm::eltwise_logistic;
     case QUERN_TANH: return dnnl::algorithm::eltwise_tanh;
     case QUERN_GELU: return dnnl::algorithm::eltwise_gelu_erf;
+    case QUERN_GELU_TANH: return dnnl::algorithm::eltwise_gelu_tanh;
     case QUERN_HARD_SWISH: return dnnl::algorithm::eltwise_hardswish;
     case QUERN_MISH: return dnnl::algorithm::eltwise_mish;
     default: return {};

@@ -34,6 +34,8 @@ constexpr activation_row table[] = {
     {"tanh", QUERN_TANH, 0, 0},
     {"gelu", QUERN_GELU, 0, 0},
     {"mish", QUERN_MISH, 0, 0},
+    {"gelu_tanh", QUERN_GELU_TANH, 0, 0},
+    {"gelu_sigmoid", QUERN_GELU_SIGMOID, 0, 0},
 };
 
 // One kernel of each instruction set: those of one share their code.

@@ -35,6 +35,9 @@
 
 namespace quern {
 
+// Of its sum with a whole number n the bits, 23 places to the left, are those of 2^n.
+inline constexpr float exponent_bias = 0x1.8p23f + 127;
+
 // What happens to a finished sum on its way to memory; quern_epilogue with its zeros resolved.  Vectors
 // hold one value an output channel, NULL where there is none.  Built once a run, constant in it.
 struct epilogue_f32 {

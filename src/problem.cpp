@@ -69,7 +69,7 @@ quern_status check_epilogue(quern_epilogue& e, quern_error* error) {
   if (auto s = within(error, "epilogue.scale", -1, e.scale, 0, 1)) return s;
   if (auto s = within(error, "epilogue.bias", -1, e.bias, 0, 1)) return s;
   if (auto s = within(error, "epilogue.residual", -1, e.residual, 0, QUERN_RESIDUAL_AFTER)) return s;
-  if (auto s = within(error, "epilogue.activation", e.activation, QUERN_IDENTITY, QUERN_MISH, activation_words))
+  if (auto s = within(error, "epilogue.activation", e.activation, QUERN_IDENTITY, QUERN_GELU_SIGMOID, activation_words))
     return s;
   for (int i = 0; i < 16; ++i) {
     if (e.reserved[i]) return refuse(error, "epilogue.reserved", i, e.reserved[i], "", 0);

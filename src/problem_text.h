@@ -64,7 +64,9 @@ inline constexpr word activation_words[] = {{"identity", QUERN_IDENTITY},
                                             {"hard_swish", QUERN_HARD_SWISH},
                                             {"tanh", QUERN_TANH},
                                             {"gelu", QUERN_GELU},
-                                            {"mish", QUERN_MISH}};
+                                            {"mish", QUERN_MISH},
+                                            {"gelu_tanh", QUERN_GELU_TANH},
+                                            {"gelu_sigmoid", QUERN_GELU_SIGMOID}};
 
 inline constexpr const char* axis_letters = "ncdhw";  // of axes=, in the order of their bits
 

@@ -51,6 +51,8 @@ inline double exact(quern_activation activation, double x, double alpha, double 
     case QUERN_TANH: return std::tanh(x);
     case QUERN_GELU: return x / 2 * std::erfc(-x * std::sqrt(0.5));
     case QUERN_MISH: return x > 40 ? x : x * std::tanh(std::log1p(std::exp(x)));
+    case QUERN_GELU_TANH: return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3))));
+    case QUERN_GELU_SIGMOID: return x / (1 + std::exp(-1.702 * x));
     default: return x;
   }
 }

@@ -97,14 +97,15 @@ INSTANTIATE_TEST_SUITE_P(
         activation_case{"leaky_relu_flat", QUERN_LEAKY_RELU, 0, 0, 0, 0},
         activation_case{"leaky_relu_falling", QUERN_LEAKY_RELU, -2, 0, 0, 0},
         activation_case{"prelu", QUERN_PRELU, 0, 0, 0.3f, 0.5}, activation_case{"prelu_flat", QUERN_PRELU, 0, 0, 0, 0},
-        activation_case{"sigmoid", QUERN_SIGMOID, 0, 0, 0, 1.1}, activation_case{"silu", QUERN_SILU, 0, 0, 0, 2},
+        activation_case{"sigmoid", QUERN_SIGMOID, 0, 0, 0, 2}, activation_case{"silu", QUERN_SILU, 0, 0, 0, 2.75},
         activation_case{"hard_sigmoid", QUERN_HARD_SIGMOID, sixth, 0.5f, 0, 0.5},
         activation_case{"hard_sigmoid_falling", QUERN_HARD_SIGMOID, -0.2f, 0.4f, 0, 0.5},
         activation_case{"hard_sigmoid_flat", QUERN_HARD_SIGMOID, 0, 0.4f, 0, 0.5},
         activation_case{"hard_swish", QUERN_HARD_SWISH, sixth, 0.5f, 0, 1.5},
         activation_case{"hard_swish_falling", QUERN_HARD_SWISH, -0.2f, 0.4f, 0, 1.5},
-        activation_case{"tanh", QUERN_TANH, 0, 0, 0, 2}, activation_case{"gelu", QUERN_GELU, 0, 0, 0, 4},
-        activation_case{"mish", QUERN_MISH, 0, 0, 0, 4}),
+        activation_case{"tanh", QUERN_TANH, 0, 0, 0, 2}, activation_case{"gelu", QUERN_GELU, 0, 0, 0, 6},
+        activation_case{"mish", QUERN_MISH, 0, 0, 0, 4}, activation_case{"gelu_tanh", QUERN_GELU_TANH, 0, 0, 0, 3},
+        activation_case{"gelu_sigmoid", QUERN_GELU_SIGMOID, 0, 0, 0, 3}),
     [](const auto& p) { return p.param.name; });
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(epilogue, follows_the_stated_order_on_every_tile) {
     uint32_t turn = 0;
     for (size_t m = 1; m <= mr; ++m) {
       for (size_t n = 1; n <= nr; ++n, ++turn) {
-        const combination k = {.activation = static_cast<quern_activation>(turn % (QUERN_MISH + 1)),
+        const combination k = {.activation = static_cast<quern_activation>(turn % (QUERN_GELU_SIGMOID + 1)),
                                .residual = static_cast<int32_t>(turn / 12 % 3),
                                .scale = (random() & 1) != 0,
                                .bias = (random() & 1) != 0,
@@ -109,7 +109,7 @@ TEST(epilogue, has_every_combination) {
   std::mt19937 random(8);
   for (const kernel* row : test::gemm_rows()) {
     const size_t n = static_cast<size_t>(row->nr) - 1;
-    for (quern_activation activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation) {
+    for (quern_activation activation = QUERN_IDENTITY; activation <= QUERN_GELU_SIGMOID; ++activation) {
       for (int32_t residual = QUERN_RESIDUAL_NONE; residual <= QUERN_RESIDUAL_AFTER; ++residual) {
         for (uint32_t bits = 0; bits < 16; ++bits) {
           const combination k = {

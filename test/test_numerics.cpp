@@ -85,9 +85,9 @@ TEST(numerics, errors_stay_within_the_stated_bound) {
 }
 
 // Sums are exact here, so that what differs is the epilogue alone.
-TEST(numerics, activations_are_exact_to_four_units_in_the_last_place) {
+TEST(numerics, activations_are_exact_to_a_few_units_in_the_last_place) {
   dice d(2);
-  for (int activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation)
+  for (int activation = QUERN_IDENTITY; activation <= QUERN_GELU_SIGMOID; ++activation)
     for (int32_t residual = QUERN_RESIDUAL_NONE; residual <= QUERN_RESIDUAL_AFTER; ++residual)
       for (quern_layout layout : all_layouts)
         for (const shape& s : {shape{.c = 3, .k = 19, .image = {1, 5, 11}, .filter = {1, 1, 3}},
@@ -109,7 +109,8 @@ TEST(numerics, activations_are_exact_to_four_units_in_the_last_place) {
               // A residual added afterwards may cancel the activation, which is at most 4 here.
               const float size = residual == QUERN_RESIDUAL_AFTER ? 4 : static_cast<float>(std::fabs(want[i]));
               const double ulp = std::nextafter(size, infinity) - size;
-              ASSERT_LE(std::fabs(static_cast<double>(got.dst[i]) - want[i]), 4 * ulp)
+              const double most = activation == QUERN_GELU ? 6 : 4;  // as activation.h has them
+              ASSERT_LE(std::fabs(static_cast<double>(got.dst[i]) - want[i]), most * ulp)
                   << c.algorithm << " " << c.kernel << ", " << place(p, i) << " is " << got.dst[i] << ", must be "
                   << want[i] << "\n"
                   << text(p);
@@ -284,7 +285,7 @@ TEST(numerics, nothing_traps_on_ordinary_numbers) {
   dice d(9);
   fenv_t before;
   ASSERT_EQ(fegetenv(&before), 0);
-  for (int activation = QUERN_IDENTITY; activation <= QUERN_MISH; ++activation) {
+  for (int activation = QUERN_IDENTITY; activation <= QUERN_GELU_SIGMOID; ++activation) {
     quern_problem p = problem_of({.c = 3, .k = 19, .image = {1, 5, 11}, .filter = {1, 3, 3}, .begin = {0, 1, 1}},
                                  d.of(all_layouts), d.of(all_layouts));
     p.epilogue.activation = activation;

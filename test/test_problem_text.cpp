@@ -253,7 +253,7 @@ TEST(problem_parse, points_at_what_is_wrong) {
                  "its dilation spans 9, stride is 1, pads are 0 together");
   expect_refused("ic3ih5oc3kh3 act=rely", 18,
                  "'rely' is no act; known: identity relu clamp leaky_relu prelu sigmoid silu hard_sigmoid hard_swish "
-                 "tanh gelu mish");
+                 "tanh gelu mish gelu_tanh gelu_sigmoid");
   expect_refused("ic3ih5oc3kh3 act=clamp:0", 25, "clamp takes 2 f32 numbers with : between");
   expect_refused("ic3ih5oc3kh3 act=clamp:6:0", 14,
                  "epilogue.activation_alpha is 6, must be at most epilogue.activation_beta = 0 for a clamp");

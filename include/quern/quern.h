@@ -194,7 +194,10 @@ enum {
   QUERN_HARD_SWISH = 8,   /* x * hard_sigmoid(x)                                                    */
   QUERN_TANH = 9,
   QUERN_GELU = 10,        /* x / 2 * (1 + erf(x / sqrt(2)))                                         */
-  QUERN_MISH = 11         /* x * tanh(log(1 + exp(x)))                                              */
+  QUERN_MISH = 11,        /* x * tanh(log(1 + exp(x)))                                              */
+  QUERN_GELU_TANH = 12,   /* x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))): what PyTorch calls
+                             approximate="tanh"                                                     */
+  QUERN_GELU_SIGMOID = 13 /* x * sigmoid(1.702 * x), known as quick GELU                            */
 };
 /* NaN stays NaN in all of them; infinities and signed zeros give the limit that the formula has in
  * exact arithmetic. */

@@ -136,10 +136,9 @@ refusal refuse(const full_problem& p, const kernel&) {
 // Of a vector's division, and of its epilogue where that is more than a bias and bounds.
 double cycles_of(const quern_problem& p, const kernel& row) {
   const quern_activation a = p.epilogue.activation;
-  const bool exponential =
-      a == QUERN_SIGMOID || a == QUERN_SILU || a == QUERN_TANH || a == QUERN_GELU || a == QUERN_MISH;
+  const bool exponential = a == QUERN_SIGMOID || a == QUERN_SILU || (a >= QUERN_TANH && a <= QUERN_GELU_SIGMOID);
   const bool simple = !p.epilogue.scale && p.epilogue.alpha == 1 && !p.epilogue.residual && a <= QUERN_CLAMP;
-  return 1.5 + (p.op == QUERN_DIV ? row.vector / 2 : 0) + (exponential ? 35 : simple ? 0 : 5);
+  return 1.5 + (p.op == QUERN_DIV ? row.vector / 2 : 0) + (exponential ? 20 : simple ? 0 : 5);
 }
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {

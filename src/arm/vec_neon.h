@@ -4,7 +4,7 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.  On 32-bit ARM, NEON takes denormals for zero and makes none.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max larger < <= ==
-// select & | ^ andnot round_even pow2 hold order permute pick range load_mask store_mask store_sums transpose8, and
+// select & | ^ andnot pow2 hold order permute pick range load_mask store_mask store_sums transpose8, and
 // fma_lane.
 #pragma once
 
@@ -12,10 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel.h"
+
 namespace quern {
 
-struct copy_f32;
-struct output_f32;
 // Once for all kernels: finish_copy_neon.cpp.
 void copy_neon(const copy_f32&);
 void finish_neon(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
@@ -123,19 +123,9 @@ struct vec {
   [[gnu::always_inline]] friend vec operator^(vec a, vec b) { return of(veorq_u32(bits(a), bits(b))); }
   [[gnu::always_inline]] static vec andnot(vec a, vec b) { return of(vbicq_u32(bits(b), bits(a))); }
 
-  // To the nearest integer, ties to even.
-  [[gnu::always_inline]] static vec round_even(vec a) {
-#if defined(__aarch64__)
-    return {vrndnq_f32(a.v)};
-#else
-    // 2^23 has no bits left for a fraction; what is larger, and NaN, has none either.
-    const vec sign = set1(-0.0f), size = andnot(sign, a), whole = set1(0x1p23f);
-    return select(size < whole, (size + whole - whole) | (a & sign), a);
-#endif
-  }
-  // 2^n for whole n from -126 to 127; any value for other n and NaN.
-  [[gnu::always_inline]] static vec pow2(vec n) {
-    return {vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n.v), vdupq_n_s32(127)), 23))};
+  // 2^(n + more) for whole n and n + more from -126 to 127; any value for others and NaN.
+  [[gnu::always_inline]] static vec pow2(vec n, float more = 0) {
+    return of(vshlq_n_u32(bits(n + set1(exponent_bias + more)), 23));
   }
 
   // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.

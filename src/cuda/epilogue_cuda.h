@@ -31,14 +31,12 @@ QUERN_INLINE vec activated(const epilogue_f32& e, vec y, vec slope) {
   switch (e.activation) {
     case QUERN_LEAKY_RELU: return leaky_relu(y, a);
     case QUERN_PRELU: return leaky_relu(y, slope);
-    case QUERN_SIGMOID: return sigmoid(y);
-    case QUERN_SILU: return silu(y);
     case QUERN_HARD_SIGMOID: return hard_sigmoid(y, a, b);
     case QUERN_HARD_SWISH: return hard_swish(y, a, b);
-    case QUERN_TANH: return tanh(y);
-    case QUERN_GELU: return gelu(y);
-    case QUERN_MISH: return mish(y);
-    default: return clamp(y, vec::set1(e.lower), vec::set1(e.upper));
+    case QUERN_IDENTITY:
+    case QUERN_RELU:
+    case QUERN_CLAMP: return clamp(y, vec::set1(e.lower), vec::set1(e.upper));
+    default: return exponential_activation(y, e.activation);
   }
 }
 

@@ -64,6 +64,8 @@ QUERN_INLINE double reference_activation(double x, const epilogue_f32& e, double
     case QUERN_TANH: return ::tanh(x);
     case QUERN_GELU: return reference_gated(x / 2, erfc(-x / 1.4142135623730951));
     case QUERN_MISH: return reference_gated(x, ::tanh(log1p(exp(x))));
+    case QUERN_GELU_TANH: return reference_gated(x, reference_sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x)));
+    case QUERN_GELU_SIGMOID: return reference_gated(x, reference_sigmoid(1.702 * x));
     default: return x;
   }
 }

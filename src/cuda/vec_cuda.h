@@ -43,12 +43,8 @@ struct vec {
   QUERN_INLINE friend vec operator|(vec a, vec b) { return of_bits(a.bits() | b.bits()); }
   QUERN_INLINE friend vec operator^(vec a, vec b) { return of_bits(a.bits() ^ b.bits()); }
   QUERN_INLINE static vec andnot(vec a, vec b) { return of_bits(~a.bits() & b.bits()); }
-  QUERN_INLINE static vec round_even(vec a) { return {rintf(a.v)}; }
-  // 2^n for whole n from -126 to 127; any value for other n and NaN.
-  QUERN_INLINE static vec pow2(vec n) {
-    const float inside = n.v >= -126.0f && n.v <= 127.0f ? n.v : 0.0f;
-    return of_bits(static_cast<uint32_t>(static_cast<int32_t>(inside) + 127) << 23);
-  }
+  // 2^(n + more) for whole n and n + more from -126 to 127; any value for others and NaN.
+  QUERN_INLINE static vec pow2(vec n, float more = 0) { return of_bits((n + set1(exponent_bias + more)).bits() << 23); }
 
  private:
   QUERN_INLINE uint32_t bits() const {

@@ -3,16 +3,19 @@
 // Activations, as templates over the vector types of vec_<isa>.h.  NaN stays NaN; infinities give the
 // limit.  Every operation is an IEEE one, so all ISAs give the same bits.
 //
-// Exact forms: no approximation beyond rounding.  The largest errors over all 2^32 floats against float64
+// No approximation beyond rounding: the largest errors over all 2^32 floats against float64
 // (bench/sweep_activation.cpp), in units in the last place of the result, denormal results included:
 //
-//   sigmoid  1.03  at -38.4332        gelu  3.65  at -1.84139
-//   silu     1.78  at -82.0869        mish  3.93  at -13.8029
-//   tanh     1.43  at 0.157262
+//   sigmoid  1.71  at -6.56218        gelu          5.74  at 0.00381149
+//   silu     2.61  at -5.19536        gelu_tanh     2.67  at -5.01182
+//   tanh     1.93  at 0.519163        gelu_sigmoid  2.65  at -2.64688
+//   mish     3.93  at -3.31190
 //
-// The polynomials are minimax fits of this project: Remez exchange in 160-bit arithmetic (mpmath) on the
-// relative error of the result, coefficients rounded to float one by one from the constant up, the
-// others fitted again after each.
+// As epilogues they cost what many multiply-adds do: a rounding is left out of account where that saves operations.
+//
+// The polynomials are minimax fits of this project, of the relative error of the result: that of the exponential by
+// Remez exchange in 160-bit arithmetic (mpmath), those of GELU by reweighted least squares; coefficients were rounded
+// to float one by one, the others fitted again after each.
 #pragma once
 
 #include "kernel.h"
@@ -41,149 +44,180 @@ QUERN_INLINE V polynomial(V x, float c0, Floats... rest) {
   return V::fma(x, polynomial(x, rest...), V::set1(c0));
 }
 
-// y * 2^n for whole n from -252 to 254, rounded once: in two steps, as 2^n itself may be no float.  A vector type may
-// have an instruction for it, as a friend of this name.
+// y * 2^n for whole n from -190 to 63 and |y| < 2^64, rounded once: 2^n itself may be no float.  A vector type may have
+// an instruction for it, as a friend of this name.
 template <class V>
 QUERN_INLINE V scale(V y, V n) {
-  const V half = V::round_even(n * V::set1(0.5f));
-  return y * V::pow2(half) * V::pow2(n - half);
+  return y * V::pow2(n, 64) * V::set1(0x1p-64f);
 }
 
-// 2^n, or 2^-126 for what is smaller: for terms that no longer matter then.
+// The same where m holds, elsewhere y, however large.
+template <class V, class Mask>
+QUERN_INLINE V scale_where(Mask m, V y, V n) {
+  const V one = V::set1(1.0f);
+  return y * V::select(m, V::pow2(n, 64), one) * V::select(m, V::set1(0x1p-64f), one);
+}
+
+// 2^n for n <= 127, or 2^-100 for what is smaller: for terms that no longer matter then.
 template <class V>
 QUERN_INLINE V pow2_floored(V n) {
-  return V::pow2(V::max(V::set1(-126.0f), n));
+  return V::pow2(V::max(V::set1(-100.0f), n));
 }
 
-// e^x = (1 + t) 2^n with |t| < 0.42, n whole.  Keeping the 1 apart preserves t to its own last place.
+// e^x = (1 + t) 2^n with |t| < 0.42, n whole.  Keeping the 1 apart preserves t to its own last place, and what is
+// multiplied by 1 + t afterwards is rounded once, in a fused multiply-add.
 template <class V>
 struct power {
   V t, n;
 };
 
+// x to the nearest whole number, |x| < 2^22.
+template <class V>
+QUERN_INLINE V rounded_product(V x, float factor) {
+  const V shift = V::set1(0x1.8p23f);
+  return V::fma(x, V::set1(factor), shift) - shift;
+}
+
+// e^r - 1, |r| < 0.35
+template <class V>
+QUERN_INLINE V small_power(V r) {
+  const V q = polynomial(r, 0x1.fffffep-2f, 0x1.5554aap-3f, 0x1.55579cp-5f, 0x1.122c12p-7f, 0x1.6ac2a0p-10f);
+  return V::fma(r * r, q, r);
+}
+
+// x - n ln 2, in which ln 2 has two parts: exact, but for the smaller one.
+template <class V>
+QUERN_INLINE V without_logs(V x, V n) {
+  return V::fnma(n, V::set1(-0x1.05c61p-29f), V::fnma(n, V::set1(0x1.62e43p-1f), x));
+}
+
+// e^x, |x| < 180.
+template <class V>
+QUERN_INLINE power<V> power_of_e(V x) {
+  const V n = rounded_product(x, 0x1.715476p+0f);
+  return {small_power(without_logs(x, n)), n};
+}
+
 // e^(x + low), |x| < 180, |low| tiny.
 template <class V>
 QUERN_INLINE power<V> power_of_e(V x, V low) {
-  const V n = V::round_even(x * V::set1(0x1.715476p+0f));
-  V r = V::fnma(n, V::set1(0x1.62e43p-1f), x);  // exact: ln 2 in two parts
-  r = V::fnma(n, V::set1(-0x1.05c61p-29f), r) + low;
-  const V q = polynomial(r, 0x1.fffffep-2f, 0x1.5554aap-3f, 0x1.55579cp-5f, 0x1.122c12p-7f, 0x1.6ac2a0p-10f);
-  return {V::fma(r * r, q, r), n};
+  const V n = rounded_product(x, 0x1.715476p+0f);
+  return {small_power(without_logs(x, n) + low), n};
 }
 
-template <class V>
-QUERN_INLINE power<V> power_of_e(V x) {
-  return power_of_e(x, sign_bit<V>());
-}
-
-// A value in two floats, the second below the last place of the first.
-template <class V>
-struct pair {
-  V high, low;
-};
-
-// a / b: one Newton step on the quotient of the high parts leaves a single rounding.
-template <class V>
-QUERN_INLINE V quotient(pair<V> a, pair<V> b) {
-  const V inverse = V::set1(1.0f) / b.high;
-  const V q = a.high * inverse;
-  const V rest = V::fnma(q, b.high, a.high) + V::fnma(q, b.low, a.low);
-  return V::fma(rest, inverse, q);
-}
-
-// factor / (1 + e^-x), for x < 0 as factor e^x / (1 + e^x).  The scale of e^x comes last, after `factor`,
+// factor / (1 + e^-x) of e = e^-|x|: factor / (1 + e), for x < 0 times e.  The scale of e comes last, after `factor`,
 // so that denormal results are rounded once.
 template <class V>
-QUERN_INLINE V logistic(V x, V factor) {
-  const V one = V::set1(1.0f), zero = V::zero();
-  const power<V> p = power_of_e(V::max(V::set1(-110.0f), magnitude(x) ^ sign_bit<V>()));
-  const V high = one + p.t;
-  const V low = p.t - (high - one);
-  const V two_n = pow2_floored(p.n);
-  const V e = high * two_n;
-  const V sum = one + e;
-  const V sum_low = V::fma(low, two_n, e - (sum - one));
+QUERN_INLINE V logistic(power<V> e, V x, V factor) {
+  const V one = V::set1(1.0f), zero = V::zero(), two_n = pow2_floored(e.n);
+  const V whole = one + two_n, sum = V::fma(e.t, two_n, whole), inverse = one / sum;
+  const V lost = V::fma(e.t, two_n, whole - sum);  // of the sum, in rounding
   const auto negative = x < zero;
-  const V q = quotient<V>({V::select(negative, high, one), V::select(negative, low, zero)}, {sum, sum_low});
-  return scale(factor * q, V::select(negative, p.n, zero));
+  const V y = V::fma(inverse, V::fnma(inverse, lost, V::select(negative, e.t, zero)), inverse);
+  return scale_where(negative, factor * y, e.n);
+}
+
+// -|x|, at least `least`.
+template <class V>
+QUERN_INLINE V below_zero(V x, float least) {
+  return V::max(V::set1(least), x | sign_bit<V>());
 }
 
 template <class V>
 QUERN_INLINE V sigmoid(V x) {
-  return logistic(x, V::set1(1.0f));
+  return logistic(power_of_e(below_zero(x, -110.0f)), x, V::set1(1.0f));
 }
 
 template <class V>
 QUERN_INLINE V silu(V x) {
-  return logistic(x, V::max(V::set1(-110.0f), x));  // silu(-110) rounds to zero
+  return logistic(power_of_e(below_zero(x, -110.0f)), x, V::max(V::set1(-110.0f), x));  // silu(-110) rounds to zero
 }
 
-// -m / (2 + m) with m = e^(-2|x|) - 1, which t and n give without cancellation.
+// (1 - e) / (1 + e) with e = e^(-2|x|)
 template <class V>
 QUERN_INLINE V tanh(V x) {
-  const power<V> p = power_of_e(V::max(V::set1(-20.0f), magnitude(x) * V::set1(-2.0f)));
-  const V two_n = V::pow2(p.n);
-  const V above = two_n - V::set1(1.0f);
-  const V m = V::fma(p.t, two_n, above);
-  const V m_low = V::fma(p.t, two_n, above - m);
-  const V sum = m + V::set1(2.0f);
-  const V sum_low = m - (sum - V::set1(2.0f)) + m_low;
-  return magnitude(quotient<V>({m, m_low}, {sum, sum_low})) | (x & sign_bit<V>());
+  const V one = V::set1(1.0f);
+  const power<V> e = power_of_e(below_zero(x + x, -40.0f));
+  const V two_n = V::pow2(e.n);
+  const V y = V::fnma(e.t, two_n, one - two_n) / V::fma(e.t, two_n, one + two_n);
+  return magnitude(y) | (x & sign_bit<V>());
 }
 
-// The normal distribution below -u, u >= 0, is y * 2^n.  With M(u) = e^(u u / 2) erfc(u / sqrt 2) / 2 and
-// z = 1 / (1 + 0.3 u), M / z is a polynomial in z.  u * u is kept in two floats for the exponential.  M
-// multiplies a relative error of z by about 1 + 1.66 z, so what z, the polynomial and the product lost in
-// rounding is added in the end.
-template <class V>
-struct tail {
-  V y, n;
-};
-
-template <class V>
-QUERN_INLINE tail<V> normal_tail(V u) {
-  const V one = V::set1(1.0f), slope = V::set1(0x1.333334p-2f);
-  u = V::min(V::set1(14.6f), u);  // u times the tail rounds to zero from here on
-  const V square = u * u;
-  const V square_low = V::fma(u, u, V::zero() - square);
-  const power<V> p = power_of_e(square * V::set1(-0.5f), square_low * V::set1(-0.5f));
-  const V bottom = V::fma(u, slope, one);
-  const V bottom_low = V::fma(u, slope, one - bottom);
-  const V z = one / bottom;
-  const V lost = V::fnma(z, bottom_low, V::fnma(z, bottom, one));
-  const V rise = polynomial(z, 0x1.e9c3e2p-4f, 0x1.c3883ep-4f, 0x1.410c98p-4f, 0x1.89f424p-4f, -0x1.457c94p-4f,
-                            0x1.88dec8p-3f, -0x1.d372fcp-3f, 0x1.cc9734p-4f, -0x1.51eec2p-6f);
-  const V base = V::set1(0x1.ea3c9cp-4f);
-  const V ratio = V::fma(z, rise, base);
-  const V ratio_low = V::fma(z, rise, base - ratio);
-  const V m = z * ratio;
-  const V m_low = V::fma(z, ratio_low, V::fma(z, ratio, V::zero() - m));
-  const V correction = lost * V::fma(z, V::set1(1.66f), one);
-  return {m + V::fma(m, p.t + correction, m_low), p.n};
-}
-
-// x / 2 (1 + erf(x / sqrt 2)): x times the tail below x, or x times what the tail above x leaves of 1.
+// x times the normal distribution, whose tail beyond u = |x| is e^(-u u / 2) M(u) with M(u) = e^(u u / 2) erfc(u / sqrt
+// 2) / 2, a quotient of two polynomials.  u * u is kept in two floats.
 template <class V>
 QUERN_INLINE V gelu(V x) {
-  const tail<V> t = normal_tail(magnitude(x));
-  const auto negative = x < V::zero();
-  const V phi = V::select(negative, t.y, V::fnma(t.y, pow2_floored(t.n), V::set1(1.0f)));
-  return scale(V::max(V::set1(-14.6f), x) * phi, V::select(negative, t.n, V::zero()));
+  const V u = V::min(V::set1(14.6f), magnitude(x)), zero = V::zero();  // 14.6 times its tail rounds to zero
+  const V square = u * u;
+  const V low = V::fma(u, u, zero - square);
+  const V n = rounded_product(square, -0x1.715476p-1f);
+  const V t = small_power(V::fnma(low, V::set1(0.5f), without_logs(square * V::set1(-0.5f), n)));
+  // Even and odd powers apart: half the roundings in a row, and what u * u lost is lost above and below.
+  const V m = V::fma(u, polynomial(square, 0x1.c04e08p-2f, 0x1.4bb672p-5f),
+                     polynomial(square, 0.5f, 0x1.7674c8p-3f, 0x1.0c3e42p-8f)) /
+              V::fma(u, polynomial(square, 0x1.ac6932p+0f, 0x1.dfa996p-2f, 0x1.503064p-7f),
+                     polynomial(square, 1.0f, 0x1.336f7ep+0f, 0x1.9fc45p-4f));
+  const V tail = V::fma(m, t, m);
+  const auto negative = x < zero;
+  const V phi = V::select(negative, tail, V::fnma(tail, pow2_floored(n), V::set1(1.0f)));
+  return scale_where(negative, V::max(V::set1(-14.6f), x) * phi, n);
 }
 
-// x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^x (e^x + 2); for x >= 0 both sides are multiplied by
-// e^-2x, so that nothing overflows.
+// The forms that stand for GELU in some networks (Hendrycks & Gimpel, Gaussian error linear units, 2016).  What the
+// exponential multiplies is needed to more than 24 bits.
+
+// x / (1 + e^-w) with w = x (a + b x^2), a = sqrt(8 / pi), b = 0.044715 a.
+template <class V>
+QUERN_INLINE V gelu_tanh(V x) {
+  const V u = V::min(V::set1(11.0f), magnitude(x)), zero = V::zero();  // 11 e^-112 rounds to zero
+  const V a = V::set1(0x1.988454p+0f), a_low = V::set1(-0x1.857936p-25f);
+  const V b = V::set1(0x1.2444f2p-4f), b_low = V::set1(0x1.49b16ap-29f);
+  const V square = u * u, product = square * b;
+  const V product_low =
+      V::fma(square, b_low, V::fma(square, b, zero - product)) + V::fma(V::fma(u, u, zero - square), b, a_low);
+  const V sum = product + a;
+  const V sum_low = V::max(product, a) - sum + V::min(product, a) + product_low;
+  const V w = u * sum;
+  const V w_low = V::fma(u, sum_low, V::fma(u, sum, zero - w));
+  return logistic(power_of_e(zero - w, zero - w_low), x, V::max(V::set1(-11.0f), x));
+}
+
+// x / (1 + e^(-1.702 x))
+template <class V>
+QUERN_INLINE V gelu_sigmoid(V x) {
+  const V u = below_zero(x, -65.0f), a = V::set1(0x1.b3b646p+0f), a_low = V::set1(-0x1.78d4fep-26f);
+  const V w = u * a;
+  const V w_low = V::fma(u, a_low, V::fma(u, a, V::zero() - w));
+  return logistic(power_of_e(w, w_low), x, V::max(V::set1(-65.0f), x));  // 65 e^-110 rounds to zero
+}
+
+// x tanh(log(1 + e^x)) = x e (e + 2) / (e (e + 2) + 2) with e = e^x; for x >= 0 with e = e^-x x (2 e + 1) / (2 e (e +
+// 1) + 1), where nothing overflows.
 template <class V>
 QUERN_INLINE V mish(V x) {
-  const V one = V::set1(1.0f), two = V::set1(2.0f);
-  const power<V> p = power_of_e(V::max(V::set1(-110.0f), magnitude(x) ^ sign_bit<V>()));
-  const V high = one + p.t;
-  const V e = high * pow2_floored(p.n);
+  const V two = V::set1(2.0f);
+  const power<V> p = power_of_e(below_zero(x, -110.0f));
+  const V two_n = pow2_floored(p.n);
+  const V e = V::fma(p.t, two_n, two_n);
+  const V above = e + two, positive_top = V::fma(two, e, V::set1(1.0f));
   const auto negative = x < V::zero();
-  const V positive_top = V::fma(two, e, one);
-  const V top = V::select(negative, V::fma(high, e, high + high), positive_top);
-  const V bottom = V::select(negative, V::fma(e, e + two, two), V::fma(two * e, e, positive_top));
-  return scale(V::max(V::set1(-110.0f), x) * (top / bottom), V::select(negative, p.n, V::zero()));
+  const V top = V::select(negative, V::fma(above, p.t, above), positive_top);
+  const V bottom = V::select(negative, V::fma(e, above, two), V::fma(e + e, e, positive_top));
+  return scale_where(negative, V::max(V::set1(-110.0f), x) * (top / bottom), p.n);
+}
+
+// Those of them that take an exponential, beside which it is nothing to ask which one each time.
+template <class V>
+QUERN_INLINE V exponential_activation(V x, quern_activation activation) {
+  switch (activation) {
+    case QUERN_SIGMOID: return sigmoid(x);
+    case QUERN_SILU: return silu(x);
+    case QUERN_TANH: return tanh(x);
+    case QUERN_GELU: return gelu(x);
+    case QUERN_MISH: return mish(x);
+    case QUERN_GELU_TANH: return gelu_tanh(x);
+    default: return gelu_sigmoid(x);
+  }
 }
 
 // a * x + b, with the limit b where a is zero and x infinite.

@@ -25,7 +25,7 @@ template <class V, class Activate>
   const bool slopes = e.activation == QUERN_PRELU;
   const bool streams = out.stream && is_aligned<V>(out.c, out);
   for (size_t i = 0; i < m; ++i) {
-    V factor = alpha, bias = nothing, slope = nothing;
+    V factor = alpha, bias = nothing, slope = V::set1(e.activation_alpha);
     if (!along) {
       const size_t channel = out.channel + i;
       if (e.scale) factor = alpha * V::set1(e.scale[channel]);
@@ -66,19 +66,19 @@ void finish(const output_f32& out, size_t m, size_t n, const float* tile, size_t
   const epilogue_f32& e = *out.epilogue;
   const V a = V::set1(e.activation_alpha), b = V::set1(e.activation_beta);
   const auto rows = [&](const auto& activate) { finish_rows<V>(out, m, n, tile, tile_row, activate); };
-  switch (e.activation) {
+  switch (const quern_activation activation = e.activation; activation) {
+    case QUERN_IDENTITY: return rows([](V x, V) { return x; });
     case QUERN_RELU: return rows([](V x, V) { return relu(x); });
     case QUERN_CLAMP: return rows([=](V x, V) { return clamp(x, a, b); });
-    case QUERN_LEAKY_RELU: return rows([=](V x, V) { return leaky_relu(x, a); });
+    case QUERN_LEAKY_RELU:
     case QUERN_PRELU: return rows([](V x, V slope) { return leaky_relu(x, slope); });
-    case QUERN_SIGMOID: return rows([](V x, V) { return sigmoid(x); });
-    case QUERN_SILU: return rows([](V x, V) { return silu(x); });
     case QUERN_HARD_SIGMOID: return rows([=](V x, V) { return hard_sigmoid(x, a, b); });
     case QUERN_HARD_SWISH: return rows([=](V x, V) { return hard_swish(x, a, b); });
+    case QUERN_SIGMOID: return rows([](V x, V) { return sigmoid(x); });
+    case QUERN_SILU: return rows([](V x, V) { return silu(x); });
     case QUERN_TANH: return rows([](V x, V) { return tanh(x); });
     case QUERN_GELU: return rows([](V x, V) { return gelu(x); });
-    case QUERN_MISH: return rows([](V x, V) { return mish(x); });
-    default: return rows([](V x, V) { return x; });
+    default: return rows([=](V x, V) { return exponential_activation(x, activation); });
   }
 }
 

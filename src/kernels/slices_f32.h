@@ -17,14 +17,11 @@ namespace {
 
 inline constexpr float most_of_all = 0x1.fffffep+127f;
 
-// e^x for x <= 0, -infinity included: of a power 2^n of which n + 64 is a float's, the rest is a constant.  Denormal
-// results are rounded once.
+// e^x for x <= 0, -infinity included.  Denormal results are rounded once.
 template <class V>
 QUERN_INLINE V exponential(V x) {
   const power<V> p = power_of_e(V::max(V::set1(-110.0f), x));
-  const V y = V::set1(1.0f) + p.t;
-  if constexpr (requires { V::scale(y, p.n); }) return V::scale(y, p.n);
-  return y * V::pow2(p.n + V::set1(64.0f)) * V::set1(0x1p-64f);
+  return scale(V::set1(1.0f) + p.t, p.n);
 }
 
 // Two vectors at once, or two of these: what depends on each other in one is hidden by the others, of which a core sees
@@ -40,10 +37,7 @@ struct twin {
   QUERN_INLINE static twin fma(twin x, twin y, twin z) { return {V::fma(x.a, y.a, z.a), V::fma(x.b, y.b, z.b)}; }
   QUERN_INLINE static twin fnma(twin x, twin y, twin z) { return {V::fnma(x.a, y.a, z.a), V::fnma(x.b, y.b, z.b)}; }
   QUERN_INLINE static twin max(twin x, twin y) { return {V::max(x.a, y.a), V::max(x.b, y.b)}; }
-  QUERN_INLINE static twin round_even(twin x) { return {V::round_even(x.a), V::round_even(x.b)}; }
-  QUERN_INLINE static twin pow2(twin x) { return {V::pow2(x.a), V::pow2(x.b)}; }
-  QUERN_INLINE static twin scale(twin y, twin n) requires requires(V v) { V::scale(v, v); }
-  { return {V::scale(y.a, n.a), V::scale(y.b, n.b)}; }
+  QUERN_INLINE friend twin scale(twin y, twin n) { return {scale(y.a, n.a), scale(y.b, n.b)}; }
 };
 
 // x[i] = e^(x[i] - about)

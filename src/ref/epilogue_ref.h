@@ -35,6 +35,8 @@ inline double activate(double x, const quern_epilogue& e, double slope) {
     case QUERN_TANH: return tanh(x);
     case QUERN_GELU: return gated(x / 2, erfc(-x / M_SQRT2));
     case QUERN_MISH: return gated(x, tanh(log1p(exp(x))));
+    case QUERN_GELU_TANH: return gated(x, sigmoid(sqrt(8 / M_PI) * (x + 0.044715 * x * x * x)));
+    case QUERN_GELU_SIGMOID: return gated(x, sigmoid(1.702 * x));
     default: return x;
   }
 }

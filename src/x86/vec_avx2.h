@@ -4,20 +4,19 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max larger < <= ==
-// select & | ^ andnot round_even pow2 transpose8, and evens odds in_order.
+// select & | ^ andnot pow2 transpose8, and evens odds in_order.
 #pragma once
 
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel.h"
 #include "sums_avx2.h"
 #include "transpose8_avx2.h"
 
 namespace quern {
 
-struct copy_f32;
-struct output_f32;
 // Once for all kernels: finish_copy_avx2.cpp.
 void copy_avx2(const copy_f32&);
 void finish_avx2(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
@@ -91,14 +90,10 @@ struct vec {
   [[gnu::always_inline]] friend vec operator^(vec a, vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
   [[gnu::always_inline]] static vec andnot(vec a, vec b) { return {_mm256_andnot_ps(a.v, b.v)}; }
 
-  // To the nearest integer, ties to even.
-  [[gnu::always_inline]] static vec round_even(vec a) {
-    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-  }
-  // 2^n for whole n from -126 to 127; any value for other n and NaN.
-  [[gnu::always_inline]] static vec pow2(vec n) {
-    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
+  // 2^(n + more) for whole n and n + more from -126 to 127; any value for others and NaN.
+  [[gnu::always_inline]] static vec pow2(vec n, float more = 0) {
+    const __m256 biased = _mm256_add_ps(n.v, _mm256_set1_ps(exponent_bias + more));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(biased), 23))};
   }
 
   // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.

@@ -4,20 +4,19 @@
 // operation rounds once as IEEE 754 says (no reciprocal estimates), so that a template over `vec` gives
 // the same bits whatever its width.
 // Operations: load load_part store store_part store_halves stream set1 zero + - * / fma fnma min max larger < <= ==
-// select & | ^ andnot round_even pow2 transpose8, and scale.
+// select & | ^ andnot pow2 transpose8, scale and scale_where.
 #pragma once
 
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel.h"
 #include "sums_avx2.h"
 #include "transpose8_avx2.h"
 
 namespace quern {
 
-struct copy_f32;
-struct output_f32;
 // Once for all kernels: finish_copy_avx512.cpp.
 void copy_avx512(const copy_f32&);
 void finish_avx512(const output_f32&, size_t m, size_t n, const float* tile, size_t tile_row);
@@ -85,15 +84,16 @@ struct vec {
   [[gnu::always_inline]] friend vec operator^(vec a, vec b) { return {_mm512_xor_ps(a.v, b.v)}; }
   [[gnu::always_inline]] static vec andnot(vec a, vec b) { return {_mm512_maskz_andnot_ps(0xffff, a.v, b.v)}; }
 
-  // To the nearest integer, ties to even.
-  [[gnu::always_inline]] static vec round_even(vec a) {
-    return {_mm512_maskz_roundscale_ps(0xffff, a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  // 2^(n + more) for whole n and n + more from -126 to 127; any value for others and NaN.
+  [[gnu::always_inline]] static vec pow2(vec n, float more = 0) {
+    const __m512 biased = _mm512_add_ps(n.v, _mm512_set1_ps(exponent_bias + more));
+    return {_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, _mm512_castps_si512(biased), 23))};
   }
-  // y * 2^n for whole n, rounded once.
-  [[gnu::always_inline]] static vec scale(vec y, vec n) { return {_mm512_maskz_scalef_ps(0xffff, y.v, n.v)}; }
-  [[gnu::always_inline]] friend vec scale(vec y, vec n) { return vec::scale(y, n); }
-  // 2^n for whole n from -126 to 127; any value for other n and NaN.
-  [[gnu::always_inline]] static vec pow2(vec n) { return scale(set1(1.0f), n); }
+  // y * 2^n for whole n, rounded once; where m holds, elsewhere y.
+  [[gnu::always_inline]] friend vec scale(vec y, vec n) { return {_mm512_maskz_scalef_ps(0xffff, y.v, n.v)}; }
+  [[gnu::always_inline]] friend vec scale_where(mask m, vec y, vec n) {
+    return {_mm512_mask_scalef_ps(y.v, m.v, y.v, n.v)};
+  }
 
   // Keeps what comes before it before what comes after: compilers gather all additions, then all stores.
   [[gnu::always_inline]] static void order(vec& a) { __asm__ volatile("" : "+v"(a.v)); }

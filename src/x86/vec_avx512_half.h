@@ -73,12 +73,9 @@ struct half_vec {
   [[gnu::always_inline]] friend half_vec operator|(half_vec a, half_vec b) { return {_mm256_or_ps(a.v, b.v)}; }
   [[gnu::always_inline]] friend half_vec operator^(half_vec a, half_vec b) { return {_mm256_xor_ps(a.v, b.v)}; }
   [[gnu::always_inline]] static half_vec andnot(half_vec a, half_vec b) { return {_mm256_andnot_ps(a.v, b.v)}; }
-  [[gnu::always_inline]] static half_vec round_even(half_vec a) {
-    return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-  }
-  [[gnu::always_inline]] static half_vec pow2(half_vec n) {
-    const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
+  [[gnu::always_inline]] static half_vec pow2(half_vec n, float more = 0) {
+    const __m256 biased = _mm256_add_ps(n.v, _mm256_set1_ps(exponent_bias + more));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(biased), 23))};
   }
   [[gnu::always_inline]] static mask range(ptrdiff_t begin, ptrdiff_t end) {
     return {static_cast<__mmask8>(vec::range(begin, end).v)};
