@@ -75,13 +75,22 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     const bool one = g.transposed || g.stride[2] == 1;
     loads = lines * width * (one ? 2 : g.stride[2] == 2 ? 10 : 4.0 * row.vector) + taps / 2;
   }
+  // Where a tile begins and ends few sums are on their way, whose taps wait for each other: more than a core of two
+  // whole vectors a clock finds other work for, forty products (7x7: 1.6 times what products and loads take, Granite
+  // Rapids).
+  double waits = 0;
+  if (row.taps && row.step == 1 && row.vector == 16 && !in_halves(on) && slow_l3(on)) {
+    const int64_t read = g.in[1] + (up(high, row.mr) - 1) * (g.filter[1] - 1);  // lines, by all tiles
+    const double seen = 1 - 40 / (double(row.taps * row.taps) * mr);
+    waits = 4 * seen * width * double(read) / double(std::max<int64_t>(high, 1));
+  }
   // Masks of vectors of eight come from memory, too.
   const double once = row.vector == 8 ? 3 : 1.5;
   const double store = g.dst[4] == g.src_block && !g.transposed ? once : 12.0 * row.vector / double(g.src_block);
   // A core that multiplies two whole vectors a cycle has no room left for loads of two lines of L1.
   const double held_up = fast_and_wide(row, on) ? 0.35 * std::min(taps / 2, loads) : 0;
-  return planes *
-         (pace(row, on) * vectors * (std::max(taps / 2, loads) + held_up + store) + clock_cycles(on) * (taps + 20));
+  return planes * (pace(row, on) * vectors * (std::max({taps / 2, loads, waits}) + held_up + store) +
+                   clock_cycles(on) * (taps + 20));
 }
 
 // Floats that a tap of a block has in the packed weights: several channels fill a vector.
