@@ -71,7 +71,7 @@ struct power {
   V t, n;
 };
 
-// x to the nearest whole number, |x| < 2^22.
+// x * factor to the nearest whole number, below 2^22.
 template <class V>
 QUERN_INLINE V rounded_product(V x, float factor) {
   const V shift = V::set1(0x1.8p23f);
@@ -206,7 +206,7 @@ QUERN_INLINE V mish(V x) {
   return scale_where(negative, V::max(V::set1(-110.0f), x) * (top / bottom), p.n);
 }
 
-// Those of them that take an exponential, beside which it is nothing to ask which one each time.
+// Those of them that take an exponential: to ask which one for each vector costs some percent of it.
 template <class V>
 QUERN_INLINE V exponential_activation(V x, quern_activation activation) {
   switch (activation) {
