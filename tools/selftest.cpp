@@ -63,6 +63,8 @@ const char* const fixed[] = {
     "ic12ih6oc12kh3ph1 bias act=tanh",
     "ic12ih6oc12kh3ph1 bias act=gelu",
     "ic12ih6oc12kh3ph1 bias act=mish",
+    "ic12ih6oc12kh3ph1 bias act=gelu_tanh",
+    "ic12ih6oc12kh3ph1 bias act=gelu_sigmoid",
     "conv_transposed ic12ih6oc3kh4sh2ph1 bias",
     "conv_transposed g2ic8ih5oc10kh3sh2ph1 output_padding=0x1x1 bias act=relu",
     "conv_transposed mb2ic17ih4oc9kh3dh1",

@@ -89,7 +89,8 @@ QUERN_API const char* quern_status_name(quern_status) QUERN_NOEXCEPT;
 QUERN_API uint32_t quern_version(void) QUERN_NOEXCEPT;
 
 /* Call as quern_check(QUERN_VERSION, &error): QUERN_MISMATCH, with both versions in the sentence, when
- * the header the caller was compiled with and the library at hand do not fit. */
+ * the header the caller was compiled with and the library at hand do not fit: another major version, or
+ * minor one while the major is 0, or a header newer than the library. */
 QUERN_API quern_status quern_check(uint32_t header_version, quern_error*) QUERN_NOEXCEPT;
 
 /* ---- The problem ------------------------------------------------------------------------------ */
@@ -115,7 +116,8 @@ typedef int32_t quern_layout;
 enum {
   QUERN_NCHW = 1,    /* n c d h w, the last one densest; weights k c t r s                          */
   QUERN_NHWC = 2,    /* n d h w c; weights k t r s c                                                */
-  QUERN_NC4HW4 = 3,  /* blocks of 4 channels, n (c/4) d h w 4: src, dst and residual, but of GEMM   */
+  QUERN_NC4HW4 = 3,  /* blocks of 4 channels, n (c/4) d h w 4: src, dst and residual, but of GEMM;
+                        weights of ADD to MIN                                                       */
   QUERN_NC8HW8 = 4,  /* the same with 8                                                             */
   QUERN_NC16HW16 = 5,/* and with 16                                                                 */
   QUERN_ANY = 6      /* src, dst and residual of convolutions: whichever of the above quern_plan_make
@@ -191,7 +193,7 @@ enum {
   QUERN_SIGMOID = 5,      /* 1 / (1 + exp(-x))                                                      */
   QUERN_SILU = 6,         /* x * sigmoid(x)                                                         */
   QUERN_HARD_SIGMOID = 7, /* min(max(alpha * x + beta, 0), 1); alpha = beta = 0 means 1/6 and 1/2   */
-  QUERN_HARD_SWISH = 8,   /* x * hard_sigmoid(x)                                                    */
+  QUERN_HARD_SWISH = 8,   /* x * hard_sigmoid(x) of 1/6 and 1/2; alpha and beta stay 0              */
   QUERN_TANH = 9,
   QUERN_GELU = 10,        /* x / 2 * (1 + erf(x / sqrt(2)))                                         */
   QUERN_MISH = 11,        /* x * tanh(log(1 + exp(x)))                                              */
@@ -274,7 +276,8 @@ enum {
  *                    size of weights is src's, or 1: the same element all along
  *
  * and then the epilogue, whose output channels are those of dst: norms take their scale and bias from there.  From
- * POOL_MAX on kernels of a CPU want f32, and src, dst and residual in one layout; others are the reference's there
+ * POOL_MAX on kernels of a CPU want f32, src, dst and residual in one layout, and neighbours along the densest axis
+ * side by side; on a GPU REDUCE_SUM to LOG_SOFTMAX want no blocks of channels; others are the reference's
  * (wish.algorithm "reference").  A sum over no element, and a mean, is 0, a product 1, the largest is -infinity, the
  * smallest infinity.  A maximum or minimum with a NaN among them is NaN; which of two zeros it is, is not said.  NaN or
  * an infinity makes a slice of NORM NaN; one of RMS_NORM becomes NaN with a NaN, and with an infinity NaN there and 0
@@ -393,8 +396,9 @@ typedef struct quern_cpu {
   uint32_t size;  /* sizeof(quern_cpu)                                                              */
   uint32_t cores; /* that this process may use                                                      */
   uint64_t isa;   /* QUERN_ISA_* bits that CPU and OS both allow                                    */
-  uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = none or
-                                            unknown, as always on ARM: files alone tell them there  */
+  uint64_t l1_bytes, l2_bytes, l3_bytes; /* data caches: L1 and L2 of one core, L3 shared; 0 = unknown
+                                            (32 KiB, 256 KiB and no L3 are assumed), as always on ARM:
+                                            files alone tell them there                             */
   uint64_t vector_bits; /* that a core multiplies at once: 256 where AVX-512 runs in halves (Zen 4);
                            0 = all of a register                                                    */
   uint64_t model; /* x86: the vendor's first four letters above family and model, as CPUID has them (leaves 0
@@ -403,7 +407,7 @@ typedef struct quern_cpu {
    * sets where that is unknown.  quern_cpu_measure measures them. */
   double flops;       /* a nanosecond: f32 multiply-adds of the widest instructions, counted as two */
   double l1_rate, l2_rate, l3_rate, memory_rate; /* bytes a nanosecond, copied: read plus written   */
-  double fork_ns;     /* of an empty parallel_for with `cores` tasks                                */
+  double fork_ns;     /* of an empty parallel_for with a task for each core                         */
   uint64_t withheld_isa; /* QUERN_ISA_* bits that the CPU has and the OS or VM keeps from this process */
 } quern_cpu;
 
@@ -446,7 +450,7 @@ typedef struct quern_gpu {
  * quern_plan_make loads the chosen kernel into the context, which may allocate there and wait for the GPU:
  * plan before you capture.  quern_pack is the CPU's, from and to its memory: copy the blob.  src must be aligned
  * to 16 bytes where a plan without workspace is one of conv_tma, conv_tma_f16x3, conv_first_box, conv_group_box,
- * conv_depthwise_box and conv_toeplitz (wish.deny keeps them away). */
+ * conv_depthwise_box and conv_toeplitz, and src of type s8 to 4 bytes for conv_quads (wish.deny keeps them away). */
 QUERN_API quern_status quern_cuda_open(quern_device** out, void* context, quern_error*) QUERN_NOEXCEPT;
 
 /* Unloads the kernels and frees the object; NULL is fine.  Its plans are worth nothing from then on; what
@@ -628,13 +632,14 @@ typedef struct quern_exec {
 
 /* Packs plan.problem.weights, whose first element is at `weights`, into packed (plan.packed_bytes long,
  * aligned to QUERN_ALIGN).  The blob is position independent: save it, map it, share it between
- * threads, plans and processes.  It does not depend on the number of threads. */
+ * threads, plans and processes.  It does not depend on the number of threads.  QUERN_INVALID where
+ * plan.packed_bytes is 0: weights go to quern_run as they are. */
 QUERN_API quern_status quern_pack(const quern_plan*, const void* weights, void* packed, uint64_t packed_bytes,
                                   const quern_exec*, quern_error*) QUERN_NOEXCEPT;
 
 /* The same in parts, so that both copies need never exist whole: output channels first to first +
  * count - 1, in any order, each exactly once, `weights` where the element of output channel `first`
- * is; then quern_pack_seal once.  A blob that was not sealed is refused by quern_run; parts do not break
+ * is; then quern_pack_seal once.  A blob that was not sealed is refused by quern_run, on a CPU; parts do not break
  * the seal of one that lay there before, so weights that change go elsewhere or are sealed again. */
 QUERN_API quern_status quern_pack_part(const quern_plan*, int64_t first, int64_t count, const void* weights,
                                        void* packed, uint64_t packed_bytes, quern_error*) QUERN_NOEXCEPT;
@@ -642,7 +647,8 @@ QUERN_API quern_status quern_pack_seal(const quern_plan*, void* packed, uint64_t
                                        quern_error*) QUERN_NOEXCEPT;
 
 /* QUERN_OK when the blob was packed for plans like this one and is whole (the checksum is recomputed:
- * one pass over it).  quern_run checks the header alone. */
+ * one pass over it).  quern_run checks the header alone, and nothing of a blob in a GPU's memory: check that before it
+ * is copied there. */
 QUERN_API quern_status quern_packed_check(const quern_plan*, const void* packed, uint64_t packed_bytes,
                                           quern_error*) QUERN_NOEXCEPT;
 
@@ -652,16 +658,16 @@ typedef struct quern_args {
   uint32_t    reserved;
   const void* src;
   const void* weights;  /* packed; plain where plan.packed_bytes is 0                               */
-  void*       dst;      /* must not overlap src, weights or workspace                               */
+  void*       dst;      /* must not overlap anything else, nor may workspace                        */
   const void* residual; /* may be dst itself when it has the strides and blocks of dst              */
   const void* scale;    /* one per output channel                                                   */
   const void* bias;     /* one per output channel                                                   */
   const void* slope;    /* one per output channel (PReLU)                                           */
 } quern_args;
 
-/* Runs the plan: checks plan, operands (NULL, alignment, overlap), packed weights' header and workspace, and makes one
- * call into the algorithm.  Before that nothing is written: with QUERN_INVALID, QUERN_BUFFER or QUERN_MISMATCH dst is as
- * it was.  Operands that the problem does not announce (a bias without epilogue.bias) are not looked at.  Uses
+/* Runs the plan: checks plan, operands (NULL, alignment, overlap), packed weights' header (on a CPU) and workspace, and
+ * makes one call into the algorithm.  Before that nothing is written: with QUERN_INVALID, QUERN_BUFFER, QUERN_MISMATCH or
+ * QUERN_UNSUPPORTED (a plan for a CPU or GPU that this is not) dst is as it was.  Operands that the problem does not announce (a bias without epilogue.bias) are not looked at.  Uses
  * plan.threads threads at most, of exec's pool; any number of threads may run one plan at once, each
  * with its own workspace and dst.  On a GPU it puts the work on the stream and returns: QUERN_DRIVER where that fails. */
 QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const quern_exec*,
@@ -670,8 +676,8 @@ QUERN_API quern_status quern_run(const quern_plan*, const quern_args*, const que
 /* Measures the constants of a quern_cpu on this thread, which takes some 50 milliseconds: keep them and hand
  * them in with wish.cpu.  `out`, whose size must be set, receives the whole of quern_cpu_get and what was
  * measured; without a pool in exec fork_ns stays the table's, and so do rates of caches for which exec->workspace
- * is too small: it takes half the size of a cache, and for memory at least twice the last one's; QUERN_CPU_WORKSPACE
- * suffices for an L3 of half of that.  QUERN_UNSUPPORTED where no kernel runs. */
+ * is too small: it takes half the size of a cache, or four times that of the one before it, if that is less, and for
+ * memory at least twice the last one's; QUERN_CPU_WORKSPACE suffices for an L3 of half of that.  QUERN_UNSUPPORTED where no kernel runs. */
 #define QUERN_CPU_WORKSPACE ((uint64_t)64 << 20)
 QUERN_API quern_status quern_cpu_measure(quern_cpu* out, const quern_exec*, quern_error*) QUERN_NOEXCEPT;
 

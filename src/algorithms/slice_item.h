@@ -354,10 +354,9 @@ struct slice_item {
       default: fold_all(fold_of::sum); mend_sums();
     }
     const bool means = is_pooling(p().op) ? p().op != QUERN_POOL_MAX : p().op == QUERN_REDUCE_MEAN;
-    for (int64_t r = 0; r < results; ++r) {
-      if (means) x[r] = w.elements == 0 ? 0 : x[r] / count();
-      if (p().op == QUERN_REDUCE_L2) x[r] = std::sqrt(x[r]);
-    }
+    const double n = std::max(1.0, count());
+    for (int64_t r = 0; means && r < results; ++r) x[r] /= n;
+    for (int64_t r = 0; p().op == QUERN_REDUCE_L2 && r < results; ++r) x[r] = std::sqrt(x[r]);
     finish();
   }
 

@@ -44,7 +44,7 @@ QUERN_INLINE V polynomial(V x, float c0, Floats... rest) {
   return V::fma(x, polynomial(x, rest...), V::set1(c0));
 }
 
-// y * 2^n for whole n from -190 to 63 and |y| < 2^64, rounded once: 2^n itself may be no float.  A vector type may have
+// y * 2^n for whole n from -190 to 0 and |y| < 2^64, rounded once: 2^n itself may be no float.  A vector type may have
 // an instruction for it, as a friend of this name.
 template <class V>
 QUERN_INLINE V scale(V y, V n) {
