@@ -32,6 +32,11 @@ blocking blocks_of(const full_problem& p, const algorithm& a, const kernel& row,
 
 bool exceeds(const blocking& b, uint64_t limit) { return b.workspace_bytes > limit / b.workers; }
 
+// What the products take at least, by all threads.
+double least_ns(const full_problem& p, const algorithm& a, const kernel& row, const resolved_wish& w) {
+  return a.least_cycles(p, row, w.machine) * w.machine.cycle_ns / std::max(1u, w.wish.threads);
+}
+
 // `tuned`: what was measured for this problem, or NULL.
 // Blocks and cost are written for usable options alone: most pairs are none, and this runs for all.
 void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quern_backend backend,
@@ -98,6 +103,8 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
     o.blocks = blocks_of(p, a, row, w.machine, uint32_t(std::clamp<uint64_t>(fit, 1, workers - 1)), w);
   }
   new (&o.cost) cost(a.predict(p, row, o.blocks, w.machine));
+  // Whoever is not asked because something is known to be faster than it can be would not have won.
+  if (a.least_cycles) o.cost.ns = std::max(o.cost.ns, least_ns(p, a, row, w));
   o.verdict = QUERN_USABLE;
 }
 
@@ -259,8 +266,7 @@ void take_best(const full_problem& p, const files_of_kind& files, const resolved
       bool refused = false;
       files.for_each_row(a, is_gpu(w.machine), p.op, [&](const kernel& row, quern_backend backend) {
         if (refused) return;
-        if (a.least_cycles && best.algorithm && !tuned && w.verbose <= 1 &&
-            a.least_cycles(p, row, w.machine) * w.machine.cycle_ns > best.cost.ns * std::max(1u, w.wish.threads))
+        if (a.least_cycles && best.algorithm && !tuned && w.verbose <= 1 && least_ns(p, a, row, w) > best.cost.ns)
           return;
         in_best_layouts(p, a, row, backend, w, tuned, o);
         if (o.verdict == QUERN_USABLE) {

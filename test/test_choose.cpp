@@ -154,6 +154,31 @@ bool is_of_problem(quern_reason reason) {
 }
 
 // A plan does not ask all candidates for their cost: it finds the same one as a query for all of them.
+void expect_the_same_choice(const quern_problem& p, const quern_wish& wish, quern_plan& plan,
+                            const std::vector<quern_candidate>& all) {
+  quern_error error = {};
+  ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
+  EXPECT_EQ(std::string(plan.algorithm) + " " + plan.kernel, std::string(all[0].algorithm) + " " + all[0].kernel);
+}
+
+// Low images under tall filters, of which most taps are on padding.
+TEST(Choose, WhoIsNotAskedCouldNotWinWherePaddingIsMost) {
+  for (const char* line :
+       {"nhwc mb2ic11ih2iw76oc2kh7kw7ph3pw3 bias", "nchw mb1ic2ih6iw32oc96kh11kw11sh2sw2ph5pw5",
+        "nhwc mb1ic49ih3iw20oc3kh9kw9ph4pw4", "nhwc mb1ic4ih5iw225oc48kh11kw11sh2sw2ph3pw10",
+        "nhwc mb1ic23ih3iw248oc4kh9kw9ph4pw4", "conv_transposed nhwc mb1ic8ih3iw9oc3kh5kw5sh5sw5ph2pw2"})
+    for (const uint64_t isas : {lowest_isa, vector_isas, all_isas}) {
+      quern_problem p;
+      ASSERT_EQ(quern_problem_parse(line, &p, nullptr), QUERN_OK) << line;
+      const quern_cpu cpu = cpu_of(isas);
+      quern_wish wish = wish_of();
+      wish.cpu = &cpu;
+      SCOPED_TRACE(line);
+      quern_plan plan;
+      expect_the_same_choice(p, wish, plan, candidates(p, wish));
+    }
+}
+
 TEST(Choose, WhoIsNotAskedCouldNotWin) {
   using test::dice, test::shape, test::completed;
   dice d(1);
@@ -183,10 +208,8 @@ TEST(Choose, WhoIsNotAskedCouldNotWin) {
     wish.cpu = &cpu;
     SCOPED_TRACE(text_of(completed(p)));
     quern_plan plan;
-    quern_error error = {};
-    ASSERT_EQ(quern_plan_make(&plan, nullptr, &p, &wish, &error), QUERN_OK) << error.text;
     const std::vector<quern_candidate> all = candidates(p, wish);
-    EXPECT_EQ(std::string(plan.algorithm) + " " + plan.kernel, std::string(all[0].algorithm) + " " + all[0].kernel);
+    expect_the_same_choice(p, wish, plan, all);
     chosen.insert(plan.algorithm);
     // What is said to be refused with any row is.
     std::map<std::string, std::set<bool>> refused;
@@ -552,6 +575,27 @@ TEST(Choose, WorkspaceLimits) {
   EXPECT_LE(plan_of(p, wish).workspace_bytes, wish.workspace_limit);
   wish.workspace_limit = 63;
   EXPECT_EQ(plan_of(conv(QUERN_NHWC, 1, 64, 56, 64, 1), wish).workspace_bytes, 0u);
+}
+
+// Padding that nothing is computed from, and strides that leave few outputs, take no room in memory.
+TEST(Choose, NoWorkspaceGrowsWithPadding) {
+  quern_wish wish = wish_of(4);
+  const quern_cpu cpu = cpu_of(all_isas);
+  wish.cpu = &cpu;
+  for (const char* line :
+       {"nchw g8ic32ih8oc32oh8ow1kh3ph1pw1048576sw1048590 pad_end=0x1x0",
+        "nchw g8ic32ih8oc32oh8ow1kh3ph1pw1073741824sw1073741834 pad_end=0x1x0",
+        "nchw ic2ih27iw11oc64oh3ow4kh2kw3sh33sw65536ph536pw7dh999 accuracy=f32_loose pad_end=0x533x196609",
+        "nhwc ic8ih30iw4oc8oh6ow2kh4kw2sh65536sw65536ph131133pw6dh39dw12 accuracy=f32_loose pad_end=0x196717x131074"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << error.text;
+    for (const quern_candidate& c : candidates(p, wish)) {
+      if (c.verdict > QUERN_USABLE) continue;
+      EXPECT_LE(c.workspace_bytes / std::max(1u, c.threads), uint64_t{256} << 20)
+          << c.algorithm << " " << c.kernel << ": " << line;
+    }
+  }
 }
 
 TEST(Choose, AccuracyAndRepeat) {

@@ -151,5 +151,64 @@ TEST_F(Packed, UnsealedWeightsAreRefused) {
   EXPECT_EQ(x.run(&error), QUERN_OK) << error.text;
 }
 
+// What a plan takes it would have packed itself, whatever else the problem says that the weights were packed for.
+TEST_F(Packed, WeightsOfOtherProblemsAreTakenWhereTheyAreTheSame) {
+  const std::vector<std::vector<const char*>> with_the_same_weights = {
+      {"nhwc ic64id6ih3iw5oc40kd3kh1kw1pd1 accuracy=f32_loose",
+       "nhwc ic64id6ih3iw5oc40kd3kh1kw1pd1 src_stride=6912x1x1152x384x64 accuracy=f32_loose",
+       "nhwc ic64id6ih5iw5oc40kd3kh1kw1pd1sh2 accuracy=f32_loose",
+       "nhwc:nchw ic64id6ih3iw5oc40kd3kh1kw1pd1 accuracy=f32_loose"},
+      {"nchw:nc16hw16 ic3ih12iw20oc34kh3ph1", "nchw:nhwc ic3ih12iw20oc34kh3ph1", "nhwc ic3ih12iw20oc34kh3ph1",
+       "nhwc ic3ih12iw20oc34kh3ph1 residual=after res=nc16hw16", "nc8hw8 ic3ih15iw9oc34kh3ph2 bias act=relu"},
+      {"nhwc g4ic32ih9oc32kh3ph1", "nchw g4ic32ih12oc32kh3ph1", "nc8hw8 g4ic32ih9oc32kh3ph1",
+       "nchw g4ic32ih9oc32kh3sh2"},
+      {"nchw g24ic24ih9oc24kh5ph2", "nhwc g24ic24ih9oc24kh5ph2", "nc4hw4 g24ic24ih9oc24kh5sh2ph2"},
+      {"nchw ic20ih11oc7kh5ph2 accuracy=f32_loose", "nhwc ic20ih11oc7kh5dh1ph2 accuracy=f32_loose",
+       "nc16hw16 ic20ih11oc7kh5sh2 accuracy=f32_loose"}};
+  std::mt19937 random(3);
+  int taken = 0, refused = 0;
+  for (const auto& texts : with_the_same_weights) {
+    std::vector<quern_problem> problems;
+    for (const char* text : texts) {
+      quern_problem p;
+      quern_error error = {};
+      ASSERT_EQ(quern_problem_parse(text, &p, &error), QUERN_OK) << error.text;
+      ASSERT_EQ(quern_problem_complete(&p, &p, &error), QUERN_OK) << error.text;
+      problems.push_back(p);
+    }
+    const memory weights = random_floats(uint64_t(extent(problems[0].weights)), random);
+    for (const quern_problem& p : problems) {
+      quern_wish wish = wish_of(3);
+      std::vector<quern_candidate> list(256);
+      size_t count = 0;
+      list[0].size = sizeof(quern_candidate);
+      ASSERT_EQ(quern_candidates(nullptr, &p, &wish, list.data(), list.size(), &count, nullptr), QUERN_OK);
+      for (size_t i = 0; i < count && i < list.size() && list[i].verdict <= QUERN_USABLE; ++i) {
+        wish.algorithm = list[i].algorithm, wish.kernel = list[i].kernel;
+        const quern_plan plan = plan_of(p, wish);
+        if (plan.packed_bytes == 0) continue;
+        const memory own(plan.packed_bytes), foreign(plan.packed_bytes);
+        quern_error error = {};
+        ASSERT_EQ(quern_pack(&plan, weights.get(), own.get(), own.bytes(), nullptr, &error), QUERN_OK)
+            << error.text << ", " << wish.algorithm << ", " << text_of(p);
+        for (const quern_problem& q : problems) {
+          quern_plan other;
+          if (quern_plan_make(&other, nullptr, &q, &wish, nullptr) || other.packed_bytes != plan.packed_bytes) continue;
+          ASSERT_EQ(quern_pack(&other, weights.get(), foreign.get(), foreign.bytes(), nullptr, &error), QUERN_OK);
+          if (quern_packed_check(&plan, foreign.get(), foreign.bytes(), nullptr)) {
+            ++refused;
+            continue;
+          }
+          ++taken;
+          EXPECT_TRUE(own.copy() == foreign.copy())
+              << wish.algorithm << " " << wish.kernel << ", packed for " << text_of(q) << ", taken by " << text_of(p);
+        }
+      }
+    }
+  }
+  EXPECT_GT(taken, refused);
+  EXPECT_GT(refused, 0);
+}
+
 }  // namespace
 }  // namespace quern

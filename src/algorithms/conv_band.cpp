@@ -13,6 +13,7 @@
 //       the sums to dst
 #include "band.h"
 #include "driver.h"
+#include "strips.h"
 #include "weights.h"
 
 namespace quern {
@@ -68,10 +69,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on, b
     const band_axis h(ph.h), w(ph.w);
     const cut tiles(ph.w.out_count, row.mr);
     const double m = double(tiles.count) / double(std::max<int64_t>(1, tiles.tiles));
-    // Rows above and below the image are left out: that much of the first and the last rows.
-    const range first = ph.h.taps_at(0), last = ph.h.taps_at(std::max<int64_t>(0, ph.h.out_count - 1));
-    const double out = double(ph.h.taps - first.count() + ph.h.taps - last.count()) / 2 * double(ph.h.taps) / 2;
-    const double rows_read = std::max(1.0, double(ph.h.taps) * double(ph.h.out_count) - out);
+    // Rows above and below the image are left out.
+    const double rows_read = share_inside(ph.h) * double(ph.h.taps) * double(ph.h.out_count);
     const double k =
         double(ph.d.taps) * double(ph.w.taps) * double(g.c) * rows_read / double(std::max<int64_t>(1, ph.h.out_count));
     const double calls = double(ph.d.out_count) * double(ph.h.out_count) * double(tiles.tiles);

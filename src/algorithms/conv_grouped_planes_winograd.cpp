@@ -26,6 +26,7 @@ refusal refuse(const full_problem& p, const kernel&) {
   if (const refusal why = refuse_pixels_apart(p)) return why;
   if (g.in[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of src", g.in[2], most_pixels};
   if (g.out[2] > most_pixels) return {QUERN_REASON_SHAPE, "pixels of a line of dst", g.out[2], most_pixels};
+  if (g.pad[2] > most_pixels) return g.refuse(window_pad_begin, 2, g.pad[2], most_pixels);
   return {};
 }
 

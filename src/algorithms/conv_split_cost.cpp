@@ -50,7 +50,7 @@ refusal refuse(const full_problem& p, const kernel&, int parts) {
   if (const refusal why = g.refuse_phases()) return why;
   if (g.groups > 1 && g.c < 8) return {QUERN_REASON_SHAPE, "src.size[1] / groups", g.c, 8};
   return refuse_band(g, up(g.c, depth) * depth * parts / 2,
-                     [&](const band_extent&) { return band_bytes(g, parts, 1, 1) / 4; });
+                     [&](const band_extent&) { return band_bytes(g, parts, 1, std::min(g.out[2], 2 * tile)) / 4; });
 }
 
 blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, uint32_t threads, int parts) {
@@ -58,6 +58,7 @@ blocking choose_blocks(const full_problem& p, const kernel&, const machine& m, u
   const packed_steps steps = {g, parts};
   const layouts in(p, g);
   blocking b = {};
+  b.order = g.d_for_h;  // taps along d come before channels, those along h after them
   b.packed_bytes = uint64_t(steps.size());
   const phase ph = phase_of(g, 0);
   const int64_t rows = std::max<int64_t>(1, ph.h.out_count), width = std::max<int64_t>(1, ph.w.out_count);

@@ -142,6 +142,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t most = line_tiles(int(panels.vectors)), tiles = std::max<int64_t>(1, up(g.out[2], row.tile));
   const line_sizes strip(g, row, std::min(most, tiles)), whole(g, row, tiles);
   blocking b = {};
+  b.order = uint32_t(panels.channels);
   b.packed_bytes = uint64_t(up(g.k, panels.unit) * panels.unit * strip.a * strip.lines * strip.terms) * sizeof(float);
   const bool in_l1 = uint64_t(strip.bytes()) + b.packed_bytes <= m.l1;
   b.word[blocks] = strip.held ? std::clamp<int64_t>(up(2 * whole.bytes(), int64_t(m.l1)), 1, up(tiles, strip.unit))

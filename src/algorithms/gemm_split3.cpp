@@ -4,6 +4,6 @@
 using parts = quern::split_driver::of<3>;
 
 QUERN_ALGORITHM(gemm_split3, .about = "GEMM, f32 as three parts of bf16: six products", .drives = kind::split_f32,
-                .op = {QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_BATCH,
-                .splits = true, .refuse = parts::refuse, .choose_blocks = parts::choose_blocks,
-                .predict = parts::predict, .error_bound = parts::error_bound, .pack = parts::pack, .run = parts::run)
+                .op = {QUERN_GEMM}, .accuracy = QUERN_ACCURACY_F32, .repeat = QUERN_REPEAT_BATCH, .splits = true,
+                .refuse = parts::refuse, .choose_blocks = parts::choose_blocks, .predict = parts::predict,
+                .error_bound = parts::error_bound, .pack = parts::pack, .run = parts::run)
