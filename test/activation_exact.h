@@ -57,6 +57,16 @@ inline double exact(quern_activation activation, double x, double alpha, double 
   }
 }
 
+// How often a rounding of what the exponential takes counts in the result, of the forms that round it.
+inline double rounded_exponent(quern_activation activation, double x) {
+  if (x >= 0 || std::isinf(x)) return 0;
+  switch (activation) {
+    case QUERN_GELU_TANH: return -2 * std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3));
+    case QUERN_GELU_SIGMOID: return -1.702 * x;
+    default: return 0;
+  }
+}
+
 // |got - want| in units in the last place of a float near want; infinite where only one of them is NaN
 // or, as floats, infinite, or where their signs differ.
 inline double ulps(float got, double want) {

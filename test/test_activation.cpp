@@ -48,6 +48,7 @@ double error_of(const activation_case& a, float x, float got) {
   constexpr float least = std::numeric_limits<float>::min();
   const auto want = [&](float of) { return test::exact(a.activation, of, a.alpha, a.beta, a.slope); };
   double error = test::ulps(got, want(x));
+  if (x == x) error /= 1 + test::rounded_exponent(a.activation, x);
   if (keeps_denormals) return error;
   if (std::fabs(x) < least) error = std::min(error, test::ulps(got, want(std::copysign(0.0f, x))));
   return got == 0 && std::fabs(want(x)) < double(least) ? 0 : error;

@@ -109,7 +109,8 @@ TEST(numerics, activations_are_exact_to_a_few_units_in_the_last_place) {
               // A residual added afterwards may cancel the activation, which is at most 4 here.
               const float size = residual == QUERN_RESIDUAL_AFTER ? 4 : static_cast<float>(std::fabs(want[i]));
               const double ulp = std::nextafter(size, infinity) - size;
-              const double most = activation == QUERN_GELU ? 6 : 4;  // as activation.h has them
+              // As activation.h has them; of an exponent of 7 what is rounded counts as often.
+              const double most = activation == QUERN_GELU ? 6 : activation >= QUERN_GELU_TANH ? 32 : 4;
               ASSERT_LE(std::fabs(static_cast<double>(got.dst[i]) - want[i]), most * ulp)
                   << c.algorithm << " " << c.kernel << ", " << place(p, i) << " is " << got.dst[i] << ", must be "
                   << want[i] << "\n"

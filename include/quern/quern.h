@@ -658,7 +658,7 @@ typedef struct quern_args {
   uint32_t    reserved;
   const void* src;
   const void* weights;  /* packed; plain where plan.packed_bytes is 0                               */
-  void*       dst;      /* must not overlap anything else, nor may workspace                        */
+  void*       dst;      /* from first to last element apart from all others, as is workspace        */
   const void* residual; /* may be dst itself when it has the strides and blocks of dst              */
   const void* scale;    /* one per output channel                                                   */
   const void* bias;     /* one per output channel                                                   */

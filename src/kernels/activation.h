@@ -6,9 +6,9 @@
 // No approximation beyond rounding: the largest errors over all 2^32 floats against float64
 // (bench/sweep_activation.cpp), in units in the last place of the result, denormal results included:
 //
-//   sigmoid  1.71  at -6.56218        gelu          5.74  at 0.00381149
-//   silu     2.61  at -5.19536        gelu_tanh     2.67  at -5.01182
-//   tanh     1.93  at 0.519163        gelu_sigmoid  2.65  at -2.64688
+//   sigmoid  1.71  at -6.56218        gelu             5.74  at 0.00381149
+//   silu     2.61  at -5.19536        gelu_tanh      214.94  at -10.0411
+//   tanh     1.93  at 0.519163        gelu_sigmoid    84.22  at -53.2425
 //   mish     3.93  at -3.31190
 //
 // As epilogues they cost what many multiply-adds do: a rounding is left out of account where that saves operations.
@@ -98,13 +98,6 @@ QUERN_INLINE power<V> power_of_e(V x) {
   return {small_power(without_logs(x, n)), n};
 }
 
-// e^(x + low), |x| < 180, |low| tiny.
-template <class V>
-QUERN_INLINE power<V> power_of_e(V x, V low) {
-  const V n = rounded_product(x, 0x1.715476p+0f);
-  return {small_power(without_logs(x, n) + low), n};
-}
-
 // factor / (1 + e^-x) of e = e^-|x|: factor / (1 + e), for x < 0 times e.  The scale of e comes last, after `factor`,
 // so that denormal results are rounded once.
 template <class V>
@@ -163,32 +156,23 @@ QUERN_INLINE V gelu(V x) {
   return scale_where(negative, V::max(V::set1(-14.6f), x) * phi, n);
 }
 
-// The forms that stand for GELU in some networks (Hendrycks & Gimpel, Gaussian error linear units, 2016).  What the
-// exponential multiplies is needed to more than 24 bits.
+// The forms that stand for GELU in some networks (Hendrycks & Gimpel, Gaussian error linear units, 2016): x / (1 +
+// e^-w). Being approximations they take w as it is rounded, which counts as often as w is large: below zero at most
+// three units for each 1 + |w|.
 
-// x / (1 + e^-w) with w = x (a + b x^2), a = sqrt(8 / pi), b = 0.044715 a.
+// w = x (a + b x^2), a = sqrt(8 / pi), b = 0.044715 a
 template <class V>
 QUERN_INLINE V gelu_tanh(V x) {
-  const V u = V::min(V::set1(11.0f), magnitude(x)), zero = V::zero();  // 11 e^-112 rounds to zero
-  const V a = V::set1(0x1.988454p+0f), a_low = V::set1(-0x1.857936p-25f);
-  const V b = V::set1(0x1.2444f2p-4f), b_low = V::set1(0x1.49b16ap-29f);
-  const V square = u * u, product = square * b;
-  const V product_low =
-      V::fma(square, b_low, V::fma(square, b, zero - product)) + V::fma(V::fma(u, u, zero - square), b, a_low);
-  const V sum = product + a;
-  const V sum_low = V::max(product, a) - sum + V::min(product, a) + product_low;
-  const V w = u * sum;
-  const V w_low = V::fma(u, sum_low, V::fma(u, sum, zero - w));
-  return logistic(power_of_e(zero - w, zero - w_low), x, V::max(V::set1(-11.0f), x));
+  const V u = below_zero(x, -11.0f);  // 11 e^-112 rounds to zero
+  const V w = u * V::fma(u * u, V::set1(0x1.2444f2p-4f), V::set1(0x1.988454p+0f));
+  return logistic(power_of_e(w), x, V::max(V::set1(-11.0f), x));
 }
 
-// x / (1 + e^(-1.702 x))
+// w = 1.702 x
 template <class V>
 QUERN_INLINE V gelu_sigmoid(V x) {
-  const V u = below_zero(x, -65.0f), a = V::set1(0x1.b3b646p+0f), a_low = V::set1(-0x1.78d4fep-26f);
-  const V w = u * a;
-  const V w_low = V::fma(u, a_low, V::fma(u, a, V::zero() - w));
-  return logistic(power_of_e(w, w_low), x, V::max(V::set1(-65.0f), x));  // 65 e^-110 rounds to zero
+  const V w = below_zero(x, -65.0f) * V::set1(1.702f);
+  return logistic(power_of_e(w), x, V::max(V::set1(-65.0f), x));  // 65 e^-110 rounds to zero
 }
 
 // x tanh(log(1 + e^x)) = x e (e + 2) / (e (e + 2) + 2) with e = e^x; for x >= 0 with e = e^-x x (2 e + 1) / (2 e (e +
