@@ -78,6 +78,29 @@ TEST(friend_kernels, tell_channels_of_repeated_blocks_apart) {
   }
 }
 
+// Images, lines or pixels that are the same memory, or share some: the densest axis is not the one of least stride
+// then.
+TEST(friend_kernels, slices_of_views_that_repeat) {
+  const uint32_t first = seed();
+  for (const char* line :
+       {"rms_norm nc8hw8 3x12x2x6 axes=cdh groups=3 bias act=relu alpha=-2 src_stride=0x96x96x48x8",
+        "norm nc8hw8 3x12x2x6 axes=chw groups=3 scale bias src_stride=0x96x96x48x8",
+        "norm nc8hw8 2x12x5x6 axes=chw groups=3 src_stride=80x40x40x8x1",
+        "norm nc16hw16 4x32x3x5 axes=chw groups=8 src_stride=0x0x0x0x16",
+        "norm nhwc 3x12x2x6 axes=chw groups=3 bias src_stride=0x1x144x72x12",
+        "norm nhwc 2x12x4x6 axes=chw groups=3 src_stride=20x1x20x4x1",
+        "reduce_mean nchw 3x5x4x6 axes=hw scale src_stride=0x24x24x6x1",
+        "reduce_max nhwc 3x20x4x6 axes=hw src_stride=0x1x0x0x20", "softmax nhwc 3x5x4x6 axes=c src_stride=0x1x120x30x5",
+        "softmax nchw 3x5x4x6 axes=w src_stride=0x0x0x6x1"}) {
+    quern_problem p;
+    quern_error error = {};
+    ASSERT_EQ(quern_problem_parse(line, &p, &error), QUERN_OK) << line << ": " << error.text;
+    p = completed(p);
+    dice d(first);
+    ASSERT_TRUE(all_agree(p, small_integers(p, edge::back, d), {})) << line;
+  }
+}
+
 // What is no number goes where the interface says, in few elements and in many.
 TEST(friend_kernels, keep_what_is_no_number) {
   constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();

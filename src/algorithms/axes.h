@@ -26,10 +26,11 @@ struct axes {
     if (a.count != 1) list[used++] = a;
   }
 
-  // Densest first by their distance in one of the tensors; of those alike, one.
+  // Densest first by their distance in one of the tensors, last those along which it is the same; of those alike, one.
   void join(int64_t element_axis::*in = &element_axis::src) {
+    const auto distance = [in](const element_axis& a) { return a.*in == 0 ? INT64_MAX : a.*in; };
     for (int i = 1; i < used; ++i)  // std::sort of so few makes g++ 12 warn of array bounds
-      for (int k = i; k > 0 && list[k].*in < list[k - 1].*in; --k) std::swap(list[k], list[k - 1]);
+      for (int k = i; k > 0 && distance(list[k]) < distance(list[k - 1]); --k) std::swap(list[k], list[k - 1]);
     int kept = 0;
     for (int i = 0; i < used; ++i) {
       if (kept > 0 && list[i].alike(list[kept - 1].times(list[kept - 1].count))) {

@@ -195,7 +195,8 @@ struct slice_walk {
       f.part[k].inner.join();
       along |= f.part[k].inner.used > 0 && f.part[k].inner.list[0].src == 1;
     }
-    f.along = along || f.outer.used == 0 || f.outer.list[0].src != 1;
+    // Columns that make up a slice are the first of the outer axes, whatever else has a distance of one.
+    f.along = f.columns_of_slice == 1 && (along || f.outer.used == 0 || f.outer.list[0].src != 1);
   }
 };
 
