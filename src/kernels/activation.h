@@ -116,14 +116,19 @@ QUERN_INLINE V below_zero(V x, float least) {
   return V::max(V::set1(least), x | sign_bit<V>());
 }
 
+// 1 or x times the logistic function of w(x), once for all of them.  What is below `least` rounds to zero: 110 e^-110.
+//
+// Two stand for GELU in some networks (Hendrycks & Gimpel, Gaussian error linear units, 2016): w is x (a + b x^2) with
+// a = sqrt(8 / pi), b = 0.044715 a, or 1.702 x.  Being approximations they take w as it is rounded, which counts as
+// often as w is large: below zero at most three units for each 1 + |w|.
 template <class V>
-QUERN_INLINE V sigmoid(V x) {
-  return logistic(power_of_e(below_zero(x, -110.0f)), x, V::set1(1.0f));
-}
-
-template <class V>
-QUERN_INLINE V silu(V x) {
-  return logistic(power_of_e(below_zero(x, -110.0f)), x, V::max(V::set1(-110.0f), x));  // silu(-110) rounds to zero
+QUERN_INLINE V logistic_activation(V x, quern_activation activation) {
+  const bool cubic = activation == QUERN_GELU_TANH, linear = activation == QUERN_GELU_SIGMOID;
+  const float least = cubic ? -11.0f : linear ? -65.0f : -110.0f;
+  V w = below_zero(x, least);
+  if (cubic) w = w * V::fma(w * w, V::set1(0x1.2444f2p-4f), V::set1(0x1.988454p+0f));
+  if (linear) w = w * V::set1(1.702f);
+  return logistic(power_of_e(w), x, activation == QUERN_SIGMOID ? V::set1(1.0f) : V::max(V::set1(least), x));
 }
 
 // (1 - e) / (1 + e) with e = e^(-2|x|)
@@ -156,25 +161,6 @@ QUERN_INLINE V gelu(V x) {
   return scale_where(negative, V::max(V::set1(-14.6f), x) * phi, n);
 }
 
-// The forms that stand for GELU in some networks (Hendrycks & Gimpel, Gaussian error linear units, 2016): x / (1 +
-// e^-w). Being approximations they take w as it is rounded, which counts as often as w is large: below zero at most
-// three units for each 1 + |w|.
-
-// w = x (a + b x^2), a = sqrt(8 / pi), b = 0.044715 a
-template <class V>
-QUERN_INLINE V gelu_tanh(V x) {
-  const V u = below_zero(x, -11.0f);  // 11 e^-112 rounds to zero
-  const V w = u * V::fma(u * u, V::set1(0x1.2444f2p-4f), V::set1(0x1.988454p+0f));
-  return logistic(power_of_e(w), x, V::max(V::set1(-11.0f), x));
-}
-
-// w = 1.702 x
-template <class V>
-QUERN_INLINE V gelu_sigmoid(V x) {
-  const V w = below_zero(x, -65.0f) * V::set1(1.702f);
-  return logistic(power_of_e(w), x, V::max(V::set1(-65.0f), x));  // 65 e^-110 rounds to zero
-}
-
 // x tanh(log(1 + e^x)) = x e (e + 2) / (e (e + 2) + 2) with e = e^x; for x >= 0 with e = e^-x x (2 e + 1) / (2 e (e +
 // 1) + 1), where nothing overflows.
 template <class V>
@@ -194,13 +180,10 @@ QUERN_INLINE V mish(V x) {
 template <class V>
 QUERN_INLINE V exponential_activation(V x, quern_activation activation) {
   switch (activation) {
-    case QUERN_SIGMOID: return sigmoid(x);
-    case QUERN_SILU: return silu(x);
     case QUERN_TANH: return tanh(x);
     case QUERN_GELU: return gelu(x);
     case QUERN_MISH: return mish(x);
-    case QUERN_GELU_TANH: return gelu_tanh(x);
-    default: return gelu_sigmoid(x);
+    default: return logistic_activation(x, activation);
   }
 }
 

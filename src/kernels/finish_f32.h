@@ -74,8 +74,8 @@ void finish(const output_f32& out, size_t m, size_t n, const float* tile, size_t
     case QUERN_PRELU: return rows([](V x, V slope) { return leaky_relu(x, slope); });
     case QUERN_HARD_SIGMOID: return rows([=](V x, V) { return hard_sigmoid(x, a, b); });
     case QUERN_HARD_SWISH: return rows([=](V x, V) { return hard_swish(x, a, b); });
-    case QUERN_SIGMOID: return rows([](V x, V) { return sigmoid(x); });
-    case QUERN_SILU: return rows([](V x, V) { return silu(x); });
+    case QUERN_SIGMOID: return rows([](V x, V) { return logistic_activation(x, QUERN_SIGMOID); });
+    case QUERN_SILU: return rows([](V x, V) { return logistic_activation(x, QUERN_SILU); });
     case QUERN_TANH: return rows([](V x, V) { return tanh(x); });
     case QUERN_GELU: return rows([](V x, V) { return gelu(x); });
     default: return rows([=](V x, V) { return exponential_activation(x, activation); });
