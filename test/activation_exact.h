@@ -11,6 +11,15 @@
 
 namespace quern::test {
 
+// What the forms that stand for GELU raise e to; 0 for all others.
+inline double gelu_exponent(quern_activation activation, double x) {
+  switch (activation) {
+    case QUERN_GELU_TANH: return -2 * std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3));
+    case QUERN_GELU_SIGMOID: return -1.702 * x;
+    default: return 0;
+  }
+}
+
 // Infinities are replaced by a number beyond which no float result changes, and put back by hand.
 inline double exact(quern_activation activation, double x, double alpha, double beta, double slope) {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -51,20 +60,15 @@ inline double exact(quern_activation activation, double x, double alpha, double 
     case QUERN_TANH: return std::tanh(x);
     case QUERN_GELU: return x / 2 * std::erfc(-x * std::sqrt(0.5));
     case QUERN_MISH: return x > 40 ? x : x * std::tanh(std::log1p(std::exp(x)));
-    case QUERN_GELU_TANH: return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3))));
-    case QUERN_GELU_SIGMOID: return x / (1 + std::exp(-1.702 * x));
+    case QUERN_GELU_TANH:
+    case QUERN_GELU_SIGMOID: return x / (1 + std::exp(gelu_exponent(activation, x)));
     default: return x;
   }
 }
 
 // How often a rounding of what the exponential takes counts in the result, of the forms that round it.
 inline double rounded_exponent(quern_activation activation, double x) {
-  if (x >= 0 || std::isinf(x)) return 0;
-  switch (activation) {
-    case QUERN_GELU_TANH: return -2 * std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3));
-    case QUERN_GELU_SIGMOID: return -1.702 * x;
-    default: return 0;
-  }
+  return x >= 0 || std::isinf(x) ? 0 : gelu_exponent(activation, x);
 }
 
 // |got - want| in units in the last place of a float near want; infinite where only one of them is NaN

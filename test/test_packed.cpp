@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "blob.h"
+#include "candidates.h"
 #include "refusals.h"
 
 namespace quern {
@@ -179,12 +180,9 @@ TEST_F(Packed, WeightsOfOtherProblemsAreTakenWhereTheyAreTheSame) {
     const memory weights = random_floats(uint64_t(extent(problems[0].weights)), random);
     for (const quern_problem& p : problems) {
       quern_wish wish = wish_of(3);
-      std::vector<quern_candidate> list(256);
-      size_t count = 0;
-      list[0].size = sizeof(quern_candidate);
-      ASSERT_EQ(quern_candidates(nullptr, &p, &wish, list.data(), list.size(), &count, nullptr), QUERN_OK);
-      for (size_t i = 0; i < count && i < list.size() && list[i].verdict <= QUERN_USABLE; ++i) {
-        wish.algorithm = list[i].algorithm, wish.kernel = list[i].kernel;
+      for (const quern_candidate& c : candidates(p, wish)) {
+        if (c.verdict > QUERN_USABLE) continue;
+        wish.algorithm = c.algorithm, wish.kernel = c.kernel;
         const quern_plan plan = plan_of(p, wish);
         if (plan.packed_bytes == 0) continue;
         const memory own(plan.packed_bytes), foreign(plan.packed_bytes);

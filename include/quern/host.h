@@ -75,8 +75,8 @@ QUERN_API quern_status quern_host_tuning_add(quern_host_tuning*, const void* tab
 /* Merges into the file what was added: what other processes wrote since is kept, and taken over.  They take turns by a
  * lock on the folder (where its file system has none, of two at the same moment the later one's rows stay).  The file
  * is replaced as a whole, by renaming one beside it: a reader sees the old or the new one, a full disk or a crash leaves
- * the old one.  On failure (QUERN_FILE, QUERN_MEMORY, and
- * QUERN_MISMATCH where the file is no table) the rows are still here.  Allocates. */
+ * the old one.  On failure (QUERN_FILE, QUERN_MEMORY, and QUERN_MISMATCH where the file is no table) the rows are still
+ * here.  Allocates. */
 QUERN_API quern_status quern_host_tuning_save(quern_host_tuning*, quern_error*) QUERN_NOEXCEPT;
 
 /* Frees the object without saving; NULL is fine. */
