@@ -26,6 +26,7 @@ struct registers {
       if (mask >> i & 1) lane[i] = p[i];
     return load(lane);
   }
+  static constexpr bool masks_are_free = false;
   static void store_part(float* p, vector v, uint32_t mask) {
     alignas(16) float lane[8];
     store(lane, v);

@@ -8,9 +8,9 @@
 // From view to view it is two steps at most: quads() transposes four rows in every 128-bit lane, lanes()
 // transposes W / 4 registers of such lanes; both are their own inverse.
 //
-// The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes and in pieces,
-// quads, lanes, and for vectors of 16 zip4 unzip4 zip8 turned blend.  Where it has what reorder_moves.h asks for too,
-// whole tiles go from memory to memory instead.
+// The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes (masks_are_free: at the
+// price of whole ones) and in pieces, quads, lanes, and for vectors of 16 zip4 unzip4 zip8 turned blend.  Where it has
+// what reorder_moves.h asks for too, whole tiles go from memory to memory instead.
 #pragma once
 
 #include "reorder_moves.h"
@@ -168,6 +168,7 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
   constexpr size_t W = R::width, across = W / 4;
   const auto spread = R::spread(src.pixel), gather = R::gather(dst.pixel);
   const uint32_t in = lanes_together(src.pixel, channels, across), out = lanes_together(dst.pixel, channels, across);
+  const float* const whole = dst.pixel == channels ? dst.at + (pixels * channels - W) : nullptr;
   for (size_t x = 0; x < pixels; x += W) {
     if (pixels - x < W) x = pixels - W;
     typename R::vector a[4];
@@ -184,10 +185,14 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
     if constexpr (to == few::rows) turn<R, 4, 1>(a);
     float* there = dst.at + x * dst.pixel;
     QUERN_UNROLL for (size_t i = 0; i < 4; ++i) {
-      if constexpr (to == few::together)
-        R::store_part(there + i * across * dst.pixel, R::move_lanes(a[i], gather), out);
+      // Whole where that ends inside: what follows writes over what is too much.
+      float* const place = there + i * across * dst.pixel;
+      if (to == few::together && !R::masks_are_free && place <= whole)
+        R::store(place, R::move_lanes(a[i], gather));
+      else if constexpr (to == few::together)
+        R::store_part(place, R::move_lanes(a[i], gather), out);
       else if constexpr (to == few::apart)
-        R::template store_pieces<4>(there + i * across * dst.pixel, dst.pixel, a[i], channels, across);
+        R::template store_pieces<4>(place, dst.pixel, a[i], channels, across);
       else if (i < channels)
         R::store(there + i * dst.group, a[i]);
     }

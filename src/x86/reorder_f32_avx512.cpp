@@ -21,6 +21,7 @@ struct registers : moves_avx2 {
   [[gnu::always_inline]] static vector load_part(const float* p, uint32_t mask) {
     return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
   }
+  static constexpr bool masks_are_free = true;
   [[gnu::always_inline]] static void store_part(float* p, vector v, uint32_t mask) {
     _mm512_mask_storeu_ps(p, static_cast<__mmask16>(mask), v);
   }
