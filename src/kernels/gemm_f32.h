@@ -163,8 +163,7 @@ template <class V, int MR, int NV, bool PART, fetching TO, class Where>
       QUERN_UNROLL for (int j = 0; j < NV; ++j) {
         const float* from = reinterpret_cast<const float*>(b) + j * W;
         vb[j] = PART && j == NV - 1 ? V::load_part(from, last) : V::load(from);
-        // Once a line: a second one of the same line is 2 % of AVX2's 6 rows (Zen 3).
-        if (TO != nowhere && j * W % 16 == 0) __builtin_prefetch(ahead + j * W * sizeof(float), 0, TO == to_l1 ? 3 : 2);
+        if (TO != nowhere) __builtin_prefetch(ahead + j * W * sizeof(float), 0, TO == to_l1 ? 3 : 2);
       }
       QUERN_UNROLL for (int i = 0; i < MR; ++i) {
         const int r = i % 7;
