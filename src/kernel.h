@@ -413,7 +413,7 @@ struct split_image_f32 {
 
 struct split_output_f32 {
   size_t rows, n;
-  const float* sums;  // rows of split_columns
+  float* sums;        // rows of split_columns, left in any state
   float* const* dst;  // of each row, NULL: its sums are thrown away
   const float* const* residual;
   ptrdiff_t to, from;                 // elements to column 0 of each

@@ -117,6 +117,7 @@ TEST_P(split_kernels, products_are_exact_on_small_integers) {
     guarded<float> bias(old_n + 3, edge::back), sums(tiles * rows * 32, edge::back, 64);
     for (const guarded<float>* m : {&old, &add, &bias})
       for (float& x : *m) x = d.integer(-8, 8);
+    const std::vector<float> given(old.begin(), old.end());  // sums may be finished in place
     constexpr float canary = -77.25f;
     std::fill(dst.begin(), dst.end(), canary);
     std::fill(sums.begin(), sums.end(), canary);
@@ -164,7 +165,7 @@ TEST_P(split_kernels, products_are_exact_on_small_integers) {
     for (size_t r = 0; r < old_rows; ++r)
       for (size_t j = 0; to[r] && j < old_n; ++j) {
         const size_t at = r * 40 + 2 + j + (j >= 16 ? size_t(before.dst_half) - 16 : 0);
-        float y = old[r * 32 + j] + (e.bias ? bias[3 + j] : 0) + (e.residual ? add[at] : 0);
+        float y = given[r * 32 + j] + (e.bias ? bias[3 + j] : 0) + (e.residual ? add[at] : 0);
         y = std::min(e.upper, std::max(0.0f, y));
         ASSERT_EQ(dst[at], y) << row().name << " seed " << i << " row " << r << " column " << j;
         dst[at] = canary;

@@ -127,7 +127,9 @@ void finish(const output_f32& out, size_t m, size_t n, const float* tile, size_t
   const bool streams = out.stream && is_aligned<V>(out.c, out), down = out.channels_are_rows;
   alignas(64) float room[finish_room];
   const auto whole = [](size_t columns) { return (columns + W - 1) / W * W; };
-  const size_t wide = n < finish_room ? n : finish_room, high = n ? finish_room / whole(wide) : m;
+  // All at once, mostly; else whole rows, or parts of one.
+  const bool fits = m * whole(n) <= finish_room;
+  const size_t wide = fits || n < finish_room ? n : finish_room, high = fits ? m : finish_room / whole(wide);
   for (size_t y = 0; y < m; y += high)
     for (size_t x = 0; x < n; x += wide) {
       const size_t rows = m - y < high ? m - y : high, columns = n - x < wide ? n - x : wide, row = whole(columns);

@@ -16,6 +16,8 @@
 // and 7.
 #pragma once
 
+#include <math.h>
+
 #include "epilogue.h"
 #include "vec_avx512.h"
 
@@ -110,8 +112,9 @@ class split_finisher {
   QUERN_INLINE split_finisher(const split_output_f32* calls, size_t count, ptrdiff_t wait = 0)
       : call_(calls), last_(count > 0 ? calls + count - 1 : calls) {
     if (count == 0) return;
-    lower_ = vec::set1(call_->epilogue->lower), upper_ = vec::set1(call_->epilogue->upper);
-    clamp_only_ = call_->epilogue->clamp_only;
+    const epilogue_f32& e = *call_->epilogue;
+    clamp_only_ = e.clamp_only;
+    lower_ = vec::set1(clamp_only_ ? e.lower : -INFINITY), upper_ = vec::set1(clamp_only_ ? e.upper : INFINITY);
     begin();
     row_ = -wait;
   }
@@ -121,12 +124,8 @@ class split_finisher {
   QUERN_INLINE void operator()() {
     const ptrdiff_t r = row_++;
     if (size_t(r) >= size_t(rows_)) return;
-    if (float* const pixel = call_->dst[r]) {
-      if (clamp_only_)
-        clamp(sums_ + r * ptrdiff_t(split_columns), pixel + to_);
-      else
-        whole(*call_, r);
-    }
+    if (!clamp_only_ && r % finished == 0) finish(*call_, r);
+    if (float* const pixel = call_->dst[r]) clamp(sums_ + r * ptrdiff_t(split_columns), pixel + to_);
     if (r + 1 == rows_ && call_ != last_) ++call_, begin();
   }
 
@@ -137,7 +136,7 @@ class split_finisher {
     QUERN_UNROLL for (size_t h = 0; h < 2; ++h) {
       const size_t count = call_->n < 16 * h ? 0 : call_->n - 16 * h < 16 ? call_->n - 16 * h : 16;
       part_[h] = static_cast<__mmask16>((uint32_t{1} << count) - 1);
-      bias_[h] = call_->epilogue->bias
+      bias_[h] = clamp_only_ && call_->epilogue->bias
                      ? vec{_mm512_maskz_loadu_ps(part_[h], call_->epilogue->bias + call_->channel + 16 * h)}
                      : vec::set1(-0.0f);
     }
@@ -156,20 +155,32 @@ class split_finisher {
     }
   }
 
-  [[gnu::noinline]] static void whole(const split_output_f32& call, ptrdiff_t r) {
+  // Other epilogues go by so many rows, in place: what comes before and after their loops is much for one.
+  static constexpr ptrdiff_t finished = 8;
+
+  [[gnu::noinline]] static void finish(const split_output_f32& call, ptrdiff_t first) {
+    alignas(64) float residual[finished * split_columns];
+    const ptrdiff_t rows = ptrdiff_t(call.rows) - first < finished ? ptrdiff_t(call.rows) - first : finished;
     output_f32 out = {};
-    out.c = call.dst[r] + call.to;
-    out.block = out.residual_block = 16;
-    out.next = size_t(call.dst_half), out.residual_next = size_t(call.residual_half);
-    out.epilogue = call.epilogue;
-    out.channel = call.channel;
-    if (call.epilogue->residual) out.residual = call.residual[r] + call.from;
-    vec::finish(out, 1, call.n, call.sums + r * ptrdiff_t(split_columns), split_columns);
+    out.c = call.sums + first * ptrdiff_t(split_columns), out.ldc = split_columns;
+    out.epilogue = call.epilogue, out.channel = call.channel;
+    if (call.epilogue->residual) {
+      out.residual = residual, out.ldr = split_columns;
+      for (ptrdiff_t r = 0; r < rows; ++r) {
+        float* const row = residual + r * ptrdiff_t(split_columns);
+        vec::zero().store(row), vec::zero().store(row + 16);
+        if (!call.dst[first + r]) continue;
+        const float* const from = call.residual[first + r] + call.from;
+        vec::load_part(from, call.n < 16 ? call.n : 16).store(row);
+        if (call.n > 16) vec::load_part(from + call.residual_half, call.n - 16).store(row + 16);
+      }
+    }
+    vec::finish(out, size_t(rows), call.n, out.c, split_columns);
   }
 
   const split_output_f32 *call_, *last_;
   ptrdiff_t row_ = 0, rows_ = 0, to_ = 0, half_ = 0;
-  const float* sums_ = nullptr;
+  float* sums_ = nullptr;
   bool clamp_only_ = false, full_ = false;
   __mmask16 part_[2] = {};
   vec bias_[2] = {}, lower_ = {}, upper_ = {};
