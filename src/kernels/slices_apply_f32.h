@@ -35,9 +35,14 @@ void apply_rows(const slices_apply_f32& f) {
   const bool bounded = e.activation != QUERN_IDENTITY;
   const bool streams = f.out.stream && is_aligned<V>(f.out.c, f.out.ldc | size_t(f.dst_step));
   alignas(64) float tile[END == ending::finished ? tile_floats : 1];
+  // Short rows are finished several at a time (group norm of 8 channels and SiLU, channels last: 1.8 times as fast,
+  // Zen 3).
+  const size_t wide = (f.n + V::width - 1) / V::width * V::width;
+  const bool several = END == ending::finished && wide > 0 && wide < tile_floats && f.channel_row == ptrdiff_t(rows);
+  const size_t together = several ? tile_floats / wide : 1, tile_row = several ? wide : tile_floats;
   for (size_t s = 0; s < f.count; ++s) {
     const V a0 = V::set1(f.a[s]), b0 = V::set1(f.b[s]), c0 = V::set1(f.c[s]);
-    for (size_t i = 0; i < f.m; ++i) {
+    for (size_t i = 0; i < f.m; i += together) {
       const float* const x = f.src + ptrdiff_t(s) * f.step + ptrdiff_t(i) * f.row;
       float* const y = f.out.c + ptrdiff_t(s) * f.dst_step + i * f.out.ldc;
       const size_t channel = f.out.channel + size_t(ptrdiff_t(s) * f.channel_step + ptrdiff_t(i) * f.channel_row);
@@ -50,13 +55,18 @@ void apply_rows(const slices_apply_f32& f) {
             f.out.residual ? f.out.residual + ptrdiff_t(s) * f.residual_step + i * f.out.ldr : nullptr;
         for (size_t from = 0; from < f.n; from += tile_floats) {
           const size_t n = f.n - from < tile_floats ? f.n - from : tile_floats;
-          size_t j = 0;
-          for (; j + V::width <= n; j += V::width) value(V::load(x + from + j), from + j).store(tile + j);
-          if (j < n) value(V::load_part(x + from + j, n - j), from + j).store(tile + j);
+          const float* row = x + from;
+          float* to = tile;
+          const size_t count = f.m - i < together ? f.m - i : together;
+          for (size_t r = 0; r < count; ++r, row += f.row, to += tile_row) {
+            size_t j = 0;
+            for (; j + V::width <= n; j += V::width) value(V::load(row + j), from + j).store(to + j);
+            if (j < n) value(V::load_part(row + j, n - j), from + j).store(to + j);
+          }
           output_f32 out = f.out;
           out.c = y + from, out.channel = channel + (rows ? 0 : from);
           if (residual) out.residual = residual + from;
-          V::finish(out, 1, n, tile, tile_floats);
+          V::finish(out, count, n, tile, tile_row);
         }
       } else {
         const auto row = [&](auto along) {
