@@ -282,6 +282,7 @@ void run_across(const block& b) {
   const int64_t f = b.j.blocks.word[flags];
   const bool reads_image = f & in_place;
   const int64_t kc = b.j.blocks.word[k_block];
+  const size_t pace = size_t(up(row.nr, up(b.pixels.count(), row.mr)));  // of a panel, over those of its tiles
   const gemm_tap tap = {0, 0};
   int64_t k0 = 0;
   do {
@@ -307,7 +308,7 @@ void run_across(const block& b) {
       const float* ahead = nullptr;
       if (f & asks_ahead && panel + 1 < b.channels.end)
         ahead = b.weights + (panel + 1) * row.nr * b.k + ks.begin * panels.width(panel + 1);
-      tile.pace = size_t(up(row.nr, up(b.pixels.count(), row.mr)));
+      tile.pace = pace;
       for (int64_t p = b.pixels.begin; p < b.pixels.end;) {
         const int64_t end = std::min(b.pixels.end, (p / b.line + 1) * b.line);
         const cut tiles(end - p, row.mr);

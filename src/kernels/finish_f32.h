@@ -151,7 +151,7 @@ void finish(const output_f32& out, size_t m, size_t n, const float* tile, size_t
                        .alpha = e.alpha,
                        .scale = e.scale ? e.scale + channel : nullptr,
                        .bias = e.bias ? e.bias + channel : nullptr,
-                       .slope = nullptr,
+                       .slope = e.activation == QUERN_PRELU ? e.slope + channel : nullptr,
                        .down = down,
                        .channel_step = 1};
       if (before) {
@@ -161,7 +161,6 @@ void finish(const output_f32& out, size_t m, size_t n, const float* tile, size_t
         add_residual<V>(residual, room, row, rows, columns);
         f.from = room, f.from_row = row, f.alpha = 1, f.scale = f.bias = nullptr;
       }
-      if (e.activation == QUERN_PRELU) f.slope = e.slope + channel;
       const bool waits = after || streams || columns != row;
       if (!waits) {
         f.to = out.c + y * out.ldc + column(x, out.block, out.next), f.to_row = out.ldc;

@@ -39,7 +39,7 @@ void apply_rows(const slices_apply_f32& f) {
   // Zen 3).
   const size_t wide = (f.n + V::width - 1) / V::width * V::width;
   const bool several = END == ending::finished && wide > 0 && wide < tile_floats && f.channel_row == ptrdiff_t(rows);
-  const size_t together = several ? tile_floats / wide : 1, tile_row = several ? wide : tile_floats;
+  const size_t together = several ? tile_floats / wide : 1;
   for (size_t s = 0; s < f.count; ++s) {
     const V a0 = V::set1(f.a[s]), b0 = V::set1(f.b[s]), c0 = V::set1(f.c[s]);
     for (size_t i = 0; i < f.m; i += together) {
@@ -58,7 +58,7 @@ void apply_rows(const slices_apply_f32& f) {
           const float* row = x + from;
           float* to = tile;
           const size_t count = f.m - i < together ? f.m - i : together;
-          for (size_t r = 0; r < count; ++r, row += f.row, to += tile_row) {
+          for (size_t r = 0; r < count; ++r, row += f.row, to += wide) {
             size_t j = 0;
             for (; j + V::width <= n; j += V::width) value(V::load(row + j), from + j).store(to + j);
             if (j < n) value(V::load_part(row + j, n - j), from + j).store(to + j);
@@ -66,7 +66,7 @@ void apply_rows(const slices_apply_f32& f) {
           output_f32 out = f.out;
           out.c = y + from, out.channel = channel + (rows ? 0 : from);
           if (residual) out.residual = residual + from;
-          V::finish(out, count, n, tile, tile_row);
+          V::finish(out, count, n, tile, wide);
         }
       } else {
         const auto row = [&](auto along) {
