@@ -132,15 +132,18 @@ range part_of(int64_t pixels, int64_t width, int64_t i) {
   return {i * width, i + 1 < parts_of(pixels, width) ? (i + 1) * width : pixels};
 }
 
-// Pixels of outputs of a column whose inputs under the filter L1 keeps: four strips, fewer where pixels share its sets,
-// of which a way of 4 KiB has 64.
+// Whether L1 keeps the inputs that so many pixels of outputs have under the filter, where pixels share its sets, of
+// which a way of 4 KiB has 64.
+bool l1_keeps(const geometry& g, const machine& m, int64_t pixels) {
+  const int64_t sets = 64 / std::gcd(std::max<int64_t>(1, g.src[4] / 16), int64_t{64});
+  const int64_t inputs = (pixels - 1) * g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1;
+  return up(g.filter[1] * inputs, sets) <= int64_t(m.l1 / 4096);
+}
+
+// Pixels of outputs of a column: four strips, fewer if L1 keeps them only then.
 int64_t column_pixels(const geometry& g, const machine& m) {
-  const int64_t sets = 64 / std::gcd(std::max<int64_t>(1, g.src[4] / 16), int64_t{64}), ways = m.l1 / 4096;
-  const auto in_a_set = [&](int64_t pixels) {
-    return up(g.filter[1] * ((pixels - 1) * g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1), sets);
-  };
   int64_t pixels = 28;
-  while (pixels > 7 && in_a_set(pixels) > ways) pixels /= 2;
+  while (pixels > 7 && !l1_keeps(g, m, pixels)) pixels /= 2;
   return pixels;
 }
 
@@ -267,7 +270,9 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
   const bool ahead = by.bands_ahead && b.word[blocks] == 1;
   b.word[column] = by.column;
-  b.word[width] = ahead ? pixels_ahead(g, row) : by.column;
+  b.word[width] = ahead                                            ? pixels_ahead(g, row)
+                  : g.src_block == 1 && !l1_keeps(g, m, by.column) ? std::min(by.column, column_pixels(g, m))
+                                                                   : by.column;
   // Lines of the cache are vectors, or they would go in pieces.
   const bool streamed = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   b.word[flags] = (ahead ? bands_ahead : 0) | (by.line_ahead ? line_ahead : 0) | (streamed ? streams : 0);

@@ -10,6 +10,8 @@
 // three, vectors that share a line of the cache each line of outputs one after the other, and small images all vectors.
 #pragma once
 
+#include <type_traits>
+
 #include "each_number.h"
 #include "epilogue.h"
 #include "fetch.h"
@@ -74,8 +76,9 @@ struct line_below {
 };
 
 // How a vector of pixels is read: whole, as many channels as there are, or those spread over the outputs of a
-// multiplier.
-enum class lanes { whole, part, spread };
+// multiplier.  Dense ones are whole, follow each other in src and dst, and have a plain epilogue and one plane: what
+// need not be asked or kept is much beside a strip of seven (5x5 1.1, 3x3 at a step of two 1.17 times as fast, Zen 3).
+enum class lanes { whole, part, spread, dense };
 
 template <class V, lanes L>
 struct pixel_loader {
@@ -91,7 +94,7 @@ struct pixel_loader {
     }
   }
   [[gnu::always_inline]] V operator()(const float* p) const {
-    if constexpr (L == lanes::whole) return V::load(p);
+    if constexpr (L == lanes::whole || L == lanes::dense) return V::load(p);
     if constexpr (L == lanes::part) return V::load_part(p, count);
     return V::permute(V::load_part(p, count), index);
   }
@@ -111,8 +114,8 @@ constexpr int together = TAPS != 3 || STEP != 1 ? 0
 
 // Adds T taps of a row to MR sums; p is input 0, inputs from `begin` to `end` exist.  STEP 0: any, inputs of
 // neighbouring outputs are one pixel of `p` apart, and `step` in number.
-template <class V, int MR, int T, int STEP, missing MISS, class Load>
-[[gnu::always_inline]] inline void add_taps(V (&acc)[MR], const Load& load, pointers p, const float* weights,
+template <class V, int MR, int T, int STEP, missing MISS, class Load, class Pixels>
+[[gnu::always_inline]] inline void add_taps(V (&acc)[MR], const Load& load, Pixels p, const float* weights,
                                             ptrdiff_t step, ptrdiff_t begin, ptrdiff_t end) {
   V w[T];
   QUERN_UNROLL for (int s = 0; s < T; ++s) w[s] = V::load(weights + s * V::width);
@@ -138,9 +141,12 @@ template <class V, int MR, int T, int STEP, missing MISS, class Load>
 // LINES lines of outputs at a time, from line y to line `past`, of filters TAPS wide and high: a strip of MR pixels of
 // all of them, one strip after the other, the last one over the one before where they do not come out even.  A pixel is
 // loaded once for what is above and below it, beside weights that stay in registers, or those of its row.
-template <class V, int LINES, int MR, int TAPS, missing MISS>
+template <class V, int LINES, int MR, int TAPS, missing MISS, bool DENSE>
 void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size_t past, size_t x, size_t pixels) {
   constexpr int rows = LINES + TAPS - 1, inputs = MR + TAPS - 1;
+  using pixels_of = std::conditional_t<DENSE, vectors_in_a_row<V>, pointers>;
+  const ptrdiff_t x_src = DENSE ? static_cast<ptrdiff_t>(V::width) : d.x.src;
+  const size_t x_dst = DENSE ? V::width : d.out.ldc;
   constexpr bool kept = V::width == 16;
   constexpr int first_kept = LINES > 2;  // beside 21 sums all nine do not fit: some were stored and loaded again
   const epilogue_f32* e = d.out.epilogue;
@@ -159,11 +165,11 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
           weight(r, s);
     const ptrdiff_t first = d.y.begin - static_cast<ptrdiff_t>(y), last = d.y.end - static_cast<ptrdiff_t>(y);
     const float* src = k.src + v * d.src_vector +
-                       (d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.src + static_cast<ptrdiff_t>(x) * d.x.src);
-    float* dst = k.dst + v * d.dst_vector + y * d.y.dst + x * d.out.ldc;
+                       (d.plane[0].a + static_cast<ptrdiff_t>(y) * d.y.src + static_cast<ptrdiff_t>(x) * x_src);
+    float* dst = k.dst + v * d.dst_vector + y * d.y.dst + x * x_dst;
     const float* const bias = e->bias ? e->bias + k.channel + channel : nullptr;
     ptrdiff_t begin = d.x.begin - static_cast<ptrdiff_t>(x), end = d.x.end - static_cast<ptrdiff_t>(x);
-    const pointers from(src, d.x.src), to(dst, static_cast<ptrdiff_t>(d.out.ldc));
+    const pixels_of from(src, x_src), to(dst, static_cast<ptrdiff_t>(x_dst));
     const ptrdiff_t line = d.y.src * static_cast<ptrdiff_t>(sizeof(float));
     for (ptrdiff_t left = static_cast<ptrdiff_t>(pixels);;) {
       V acc[LINES][MR];
@@ -175,7 +181,7 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
           if (!kept)
             QUERN_UNROLL for (int l = 0; l < LINES; ++l)
                 QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (r >= l && r - l < TAPS) own[l][s] = weight(r - l, s);
-          pointers p = from;
+          pixels_of p = from;
           p.at = row;
           QUERN_UNROLL for (int c = 0; c < inputs; p.next(c), ++c) {
             if (MISS != none && ((c < TAPS - 1 && c < begin) || (c >= MR && c >= end))) continue;
@@ -206,7 +212,7 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
       const V lower = V::set1(e->lower);
       float* out = dst;
       QUERN_UNROLL for (int l = 0; l < LINES; ++l, out += d.y.dst) {
-        pointers p = to;
+        pixels_of p = to;
         p.at = reinterpret_cast<const char*>(out);
         QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
           V sum = acc[l][j];
@@ -219,7 +225,7 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
       left -= MR;
       if (left <= 0) break;
       const ptrdiff_t on = left < MR ? left : MR;
-      src += on * d.x.src, begin -= on, end -= on, dst += static_cast<size_t>(on) * d.out.ldc;
+      src += on * x_src, begin -= on, end -= on, dst += static_cast<size_t>(on) * x_dst;
       left += MR - on;
     }
   }
@@ -241,12 +247,17 @@ template <class V, int MR, int TAPS, int STEP, missing MISS, lanes L, bool FETCH
 void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, size_t strips, size_t skip) {
   const pixel_loader<V, L> load(d, k);
   const epilogue_f32& e = *d.out.epilogue;
-  constexpr bool part = L != lanes::whole;
+  constexpr bool dense = L == lanes::dense, part = L == lanes::part || L == lanes::spread;
+  constexpr bool may_stream = L == lanes::whole && V::width == 16;
+  using pixels_of = std::conditional_t<dense, vectors_in_a_row<V>, pointers>;
   constexpr size_t strips_waiting = MR < 14 ? 8 : 4;
   static_assert(strips_waiting * MR <= pixels_waiting);
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  const bool plain = e.clamp_only && skip == 0, below = d.bounded_below, above = d.bounded_above;
-  const ptrdiff_t advance = MR * d.x.step;  // inputs from strip to strip
+  const bool plain = dense || (e.clamp_only && skip == 0), below = d.bounded_below, above = d.bounded_above;
+  const ptrdiff_t advance = MR * (dense ? STEP : d.x.step);  // inputs from strip to strip
+  const ptrdiff_t next_src = advance * (dense ? static_cast<ptrdiff_t>(V::width) : d.x.src);
+  const size_t next_dst = MR * (dense ? V::width : d.out.ldc);
+  const gemm_tap only = dense ? d.plane[0] : gemm_tap{};
   const ptrdiff_t taps = static_cast<ptrdiff_t>(TAPS ? TAPS : d.x.taps);
   size_t y = 0;
   constexpr int pixels = part || FETCHES || MR % 7 ? 0 : together<V, TAPS, STEP>;
@@ -255,10 +266,10 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
       if constexpr (V::width == 16) {
         // By three, but for four that two pairs take.
         y = d.y.count % 3 == 1 && d.y.count > 1 ? d.y.count - 4 : d.y.count / 3 * 3;
-        run_lines<V, 3, pixels, TAPS, MISS>(d, k, 0, y, x, MR * strips);
+        run_lines<V, 3, pixels, TAPS, MISS, dense>(d, k, 0, y, x, MR * strips);
       }
       const size_t pairs = y + (d.y.count - y) / 2 * 2;
-      run_lines<V, 2, pixels, TAPS, MISS>(d, k, y, pairs, x, MR * strips);
+      run_lines<V, 2, pixels, TAPS, MISS, dense>(d, k, y, pairs, x, MR * strips);
       y = pairs;
     }
   }
@@ -287,27 +298,30 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
       if constexpr (FETCHES) {
         if (fetches) next_line::fetch(d, src + (wanted - first) * d.y.src, advance);
       }
-      if (k.ahead) fetch_between(k.ahead, MR);
-      for (size_t t = 0; t < d.planes; ++t) {
-        const float* row = src + d.plane[t].a;
-        const float* w = weights + d.plane[t].b * static_cast<ptrdiff_t>(V::width);
+      if (!dense && k.ahead) fetch_between(k.ahead, MR);
+      for (size_t t = 0; t < (dense ? 1 : d.planes); ++t) {
+        const gemm_tap plane = dense ? only : d.plane[t];
+        const float* row = src + plane.a;
+        const float* w = weights + plane.b * static_cast<ptrdiff_t>(V::width);
         for (ptrdiff_t r = 0; r < rows; ++r, row += d.y.src) {
           if constexpr (TAPS > 0) {
-            add_taps<V, MR, TAPS, STEP, MISS>(acc, load, {row, d.x.src}, w, 0, begin, end);
+            add_taps<V, MR, TAPS, STEP, MISS>(acc, load, pixels_of(row, d.x.src), w, 0, begin, end);
             w += TAPS * V::width;
           } else {
             ptrdiff_t s = 0;
             if constexpr (STEP > 0) {
               for (; taps - s >= 4; s += 4, w += 4 * V::width)
-                add_taps<V, MR, 4, STEP, MISS>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
+                add_taps<V, MR, 4, STEP, MISS>(acc, load, pointers(row + s * d.x.src, d.x.src), w, 0, begin - s,
+                                               end - s);
               if (taps - s >= 2) {
-                add_taps<V, MR, 2, STEP, MISS>(acc, load, {row + s * d.x.src, d.x.src}, w, 0, begin - s, end - s);
+                add_taps<V, MR, 2, STEP, MISS>(acc, load, pointers(row + s * d.x.src, d.x.src), w, 0, begin - s,
+                                               end - s);
                 s += 2, w += 2 * V::width;
               }
             }
             for (; s < taps; ++s, w += V::width)
-              add_taps<V, MR, 1, STEP, MISS>(acc, load, {row + s * d.x.src, d.x.src * d.x.step}, w, d.x.step, begin - s,
-                                             end - s);
+              add_taps<V, MR, 1, STEP, MISS>(acc, load, pointers(row + s * d.x.src, d.x.src * d.x.step), w, d.x.step,
+                                             begin - s, end - s);
           }
         }
       }
@@ -315,8 +329,8 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = acc[j] + bias;
         if (below) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::max(lower, acc[j]);
         if (above) QUERN_UNROLL for (int j = 0; j < MR; ++j) acc[j] = V::min(upper, acc[j]);
-        pointers p(dst, static_cast<ptrdiff_t>(d.out.ldc));
-        if (!part && __builtin_expect(k.stream, 0)) {
+        pixels_of p(dst, static_cast<ptrdiff_t>(d.out.ldc));
+        if (may_stream && __builtin_expect(k.stream, 0)) {
           QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) acc[j].stream(const_cast<float*>(p.get(j)));
         } else {
           QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) {
@@ -334,7 +348,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
         if (before + 1 == strips_waiting || i + 1 == strips)
           finish_pixels<V>(d, k, v, y, x + (i - before) * MR, (before + 1) * MR, skip);
       }
-      src += advance * d.x.src, begin -= advance, end -= advance, dst += MR * d.out.ldc;
+      src += next_src, begin -= advance, end -= advance, dst += next_dst;
     }
   }
 }
@@ -350,25 +364,33 @@ struct depthwise_strips {
   depthwise_strip run[5], inside, fetching;  // the first one for strips without padding, and that fetches; or NULL
 };
 
+// Strips for any filter.  Taps share nothing where a strip is one pixel.
+template <class V, int MR, int STEP, lanes L>
+constexpr depthwise_strip any_strip = run_strips<V, MR, 0, MR == 1 ? 0 : STEP, any, L>;
+
 template <class V, int STEP, lanes L, int... MR>
-constexpr depthwise_strips any_strips = {
-    sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, {run_strips<V, MR, 0, STEP, any, L>...}, nullptr, nullptr};
+constexpr depthwise_strips any_strips = {sizeof...(MR), {size_t{MR}...}, {(MR > 0)...}, {any_strip<V, MR, STEP, L>...},
+                                         nullptr,       nullptr};
 
 // More taps at a step of one take longer than they wait, and vectors of eight gained nothing (Zen 5).
 template <class V, int TAPS, int STEP>
 constexpr bool fetches_below = V::width == 16 && (TAPS == 3 || STEP > 1);
 
-// Strips of fewer pixels than those that are made for the filter are those for any.  Asking for the border is felt
-// beside three taps (a sixth of a wide layer's time on Zen 5), as is asking whether lines are fetched, not beside more.
-template <class V, int TAPS, int STEP, int LONG, int... MR>
+// Asking for the border is felt beside three taps (a sixth of a wide layer's time on Zen 5), as is asking whether lines
+// are fetched, not beside more, nor where what is dense leaves registers for the answer.
+template <int TAPS, int STEP, lanes L>
+constexpr bool bare_inside = TAPS == 3 && (STEP == 1 || L != lanes::dense);
+
+// Strips of fewer pixels than those that are made for the filter are those for any.
+template <class V, int TAPS, int STEP, lanes L, int LONG, int... MR>
 constexpr depthwise_strips made_strips = {
     sizeof...(MR) + 4,
     {size_t{LONG}, size_t{MR}..., 4, 2, 1},
     {false, (MR < 0)..., true, true, true},
-    {run_strips<V, LONG, TAPS, STEP, some, lanes::whole, TAPS != 3 && fetches_below<V, TAPS, STEP>>,
-     run_strips<V, MR, TAPS, STEP, some, lanes::whole>..., run_strips<V, 4, 0, STEP == 1, any, lanes::whole>,
-     run_strips<V, 2, 0, STEP == 1, any, lanes::whole>, run_strips<V, 1, 0, STEP == 1, any, lanes::whole>},
-    TAPS == 3 ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole> : nullptr,
+    {run_strips<V, LONG, TAPS, STEP, some, L, TAPS != 3 && fetches_below<V, TAPS, STEP>>,
+     run_strips<V, MR, TAPS, STEP, some, lanes::whole>..., any_strip<V, 4, STEP == 1, lanes::whole>,
+     any_strip<V, 2, STEP == 1, lanes::whole>, any_strip<V, 1, STEP == 1, lanes::whole>},
+    bare_inside<TAPS, STEP, L> ? run_strips<V, LONG, TAPS, STEP, bare_inside<TAPS, STEP, L> ? none : some, L> : nullptr,
     fetches_below<V, TAPS, STEP>
         ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole, fetches_below<V, TAPS, STEP>>
         : nullptr};
@@ -379,19 +401,21 @@ constexpr depthwise_strips part_strips = {
     3,
     {7, 7, 1},
     {false, true, true},
-    {run_strips<V, 7, TAPS, STEP, some, lanes::part>, run_strips<V, 7, 0, STEP == 1, any, lanes::spread>,
-     run_strips<V, 1, 0, STEP == 1, any, lanes::spread>},
+    {run_strips<V, 7, TAPS, STEP, some, lanes::part>, any_strip<V, 7, STEP == 1, lanes::spread>,
+     any_strip<V, 1, STEP == 1, lanes::spread>},
     nullptr,
     nullptr};
 
 // All lines of one vector of channels.
-inline void run_column(const depthwise_f32& d, const depthwise_column& k, const depthwise_strips& s) {
+template <class V>
+void run_column(const depthwise_f32& d, const depthwise_column& k, const depthwise_strips& s) {
   const size_t m = d.x.count, step = static_cast<size_t>(d.x.step);
   const ptrdiff_t taps = static_cast<ptrdiff_t>(d.x.taps);
   // A step of two takes lines, where they are many, in columns of one strip: L1 keeps what is under the filter (a
   // twelfth to a seventh, channels last, Zen 4).  Strips of a step of one read too little in a row for that (a sixth
-  // slower), and pixels of blocks of eight follow each other (1.1 to 1.3 times as fast by the line, Zen 3).
-  const size_t most = step > 1 && d.y.count > d.y.taps && d.x.src != 8 ? 1 : m;
+  // slower), as do those of vectors of eight, whose driver takes no more of a line than L1 keeps (1.05 to 1.15 times as
+  // fast along the line, channels last, Zen 3).
+  const size_t most = step > 1 && d.y.count > d.y.taps && V::width == 16 ? 1 : m;
   for (size_t x = 0; x < m;) {
     const size_t rest = m - x;
     size_t i = 0, strips = 1;
@@ -421,10 +445,10 @@ inline void run_column(const depthwise_f32& d, const depthwise_column& k, const 
   }
 }
 
-// Runs `whole` on whole vectors of channels, `last` on one that is not full; multipliers, and what has no `last`, take
-// strips for any filter.
+// Runs `whole` on whole vectors of channels, but `dense` where there is one and they are, and `last` on one that is not
+// full; multipliers, and what has no `last`, take strips for any filter.
 template <class V>
-[[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole,
+[[gnu::noinline]] void run_columns(const depthwise_f32& d, const depthwise_strips& whole, const depthwise_strips* dense,
                                    const depthwise_strips* last) {
   constexpr size_t W = V::width;
   static constexpr depthwise_strips spread[] = {any_strips<V, 0, lanes::spread, 7, 1>,
@@ -456,17 +480,21 @@ template <class V>
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
     const size_t input = k.first - d.input;
     k.src = d.src + (d.origin + static_cast<ptrdiff_t>(input / W * d.src_vector + input % W));
-    const depthwise_strips* const made = k.count == W ? &whole : last;
-    run_column(d, k, d.multiplier > 1 || !made ? spread[d.x.step == 1] : *made);
+    const bool is_dense =
+        dense && d.x.src == W && d.out.ldc == W && d.planes == 1 && d.out.epilogue->clamp_only && !k.stream && !k.ahead;
+    const depthwise_strips* const made = k.count < W ? last : is_dense ? dense : &whole;
+    run_column<V>(d, k, d.multiplier > 1 || !made ? spread[d.x.step == 1] : *made);
   }
 }
 
 // For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
+// Of wider ones strips are long enough without what is known of dense pixels.
 template <class V, int TAPS, int STEP, int... MR>
 void run_depthwise(const depthwise_f32& d) {
-  const depthwise_strips* last = nullptr;
+  const depthwise_strips *dense = nullptr, *last = nullptr;
+  if constexpr (V::width == 8) dense = &made_strips<V, TAPS, STEP, lanes::dense, MR...>;
   if constexpr (V::width > 8) last = &part_strips<V, TAPS, STEP>;
-  run_columns<V>(d, made_strips<V, TAPS, STEP, MR...>, last);
+  run_columns<V>(d, made_strips<V, TAPS, STEP, lanes::whole, MR...>, dense, last);
 }
 
 // For any.
@@ -474,7 +502,7 @@ template <class V, int... MR>
 void run_depthwise_any(const depthwise_f32& d) {
   static constexpr depthwise_strips whole[] = {any_strips<V, 0, lanes::whole, MR...>,
                                                any_strips<V, 1, lanes::whole, MR...>};
-  run_columns<V>(d, whole[d.x.step == 1], nullptr);
+  run_columns<V>(d, whole[d.x.step == 1], nullptr, nullptr);
 }
 
 }  // namespace

@@ -28,5 +28,16 @@ struct pointers {
   }
 };
 
+// Those of vectors one after the other.
+template <class V>
+struct vectors_in_a_row {
+  const char* at;
+  [[gnu::always_inline]] vectors_in_a_row(const float* p, ptrdiff_t) : at(reinterpret_cast<const char*>(p)) {}
+  [[gnu::always_inline]] const float* get(int x) const {
+    return reinterpret_cast<const float*>(at) + x * static_cast<int>(V::width);
+  }
+  [[gnu::always_inline]] void next(int) {}
+};
+
 }  // namespace
 }  // namespace quern
