@@ -197,8 +197,9 @@ struct way {
   void* self = nullptr;
   bool in_place = false;      // the residual is what dst holds before
   bool small_caches = false;  // blocks are small, so that small problems have several
-  bool slow_l3 = false;       // with small caches: what lies beyond L2 is waited for
-  uint64_t vector_bits = 0;   // that the core is said to multiply at once
+  int64_t small_l1 = 4 << 10;
+  bool slow_l3 = false;      // with small caches: what lies beyond L2 is waited for
+  uint64_t vector_bits = 0;  // that the core is said to multiply at once
   const quern_device* device = nullptr;
   void* queue = nullptr;
   int32_t overlap = QUERN_OVERLAP_START;
@@ -230,7 +231,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   cpu.size = sizeof cpu;
   if (quern_cpu_get(&cpu, &error)) return fails(error.text);
   if (how.small_caches) {
-    cpu.l1_bytes = 4 << 10, cpu.l2_bytes = 16 << 10, cpu.l3_bytes = 64 << 10;
+    cpu.l1_bytes = how.small_l1, cpu.l2_bytes = 4 * how.small_l1, cpu.l3_bytes = 16 * how.small_l1;
     cpu.l3_rate = how.slow_l3 ? 2 : 60;
   }
   if (how.vector_bits) cpu.vector_bits = how.vector_bits;

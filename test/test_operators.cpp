@@ -185,6 +185,42 @@ TEST(operators, bands_of_turned_depthwise_operands) {
       }
 }
 
+// Channels last whose pixels share few sets of L1, in bands, the last channels fewer than go together.
+TEST(operators, crowded_pixels_of_depthwise) {
+  const shape shapes[] = {
+      {.n = 2, .groups = 300, .image = {1, 33, 9}, .filter = {1, 3, 3}, .begin = {0, 1, 1}, .end = {0, 1, 1}},
+      {.groups = 137,
+       .image = {1, 28, 16},
+       .filter = {1, 5, 5},
+       .stride = {1, 2, 2},
+       .begin = {0, 2, 2},
+       .end = {0, 1, 2}},
+      {.groups = 80, .image = {1, 12, 7}, .filter = {1, 7, 3}, .dilation = {1, 1, 1}, .begin = {0, 6, 0}},
+      {.op = QUERN_CONV_TRANSPOSED, .groups = 72, .image = {1, 10, 8}, .filter = {1, 3, 3}, .begin = {0, 1, 1}},
+  };
+  dice d(7);
+  for (const shape& s : shapes)
+    for (quern_layout dst : all_layouts) {
+      quern_problem p = problem_of(s, QUERN_NHWC, dst);
+      set_epilogue(p, static_cast<int>(d.from(0, 419)));
+      p = completed(p);
+      const int64_t pixel = 512, width = p.src.size[4];
+      p.src.stride[4] = pixel, p.src.stride[3] = width * pixel;
+      p.src.stride[2] = p.src.stride[0] = p.src.size[3] * width * pixel;
+      p = completed(p);
+      way how = random_way(p, d);
+      how.small_caches = true, how.small_l1 = 32 << 10;
+      const operands in = small_integers(p, how.side, d);
+      const solution want = expected(p, in);
+      for (const quern_candidate& c : exact_candidates(p))
+        if (strcmp(c.algorithm, "conv_depthwise") == 0) {
+          const solution got = solve(p, in, c.algorithm, c.kernel, how);
+          ASSERT_TRUE(agree(p, want, got));
+          EXPECT_GT(got.plan.workspace_bytes, 0u);
+        }
+    }
+}
+
 // dst may hold the residual, also where sums pause in dst.
 TEST_P(operators_of, residual_in_place) {
   const quern_layout layout = GetParam();

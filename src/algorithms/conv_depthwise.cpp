@@ -29,7 +29,7 @@ namespace quern {
 namespace {
 
 enum word { bands, block_channels, blocks, column, width, flags, src_lines, dst_lines };
-enum flag { bands_ahead = 1, line_ahead = 2, streams = 4 };
+enum flag { bands_ahead = 1, line_ahead = 2, streams = 4, crowded = 8 };
 
 // Channels in a row that one call takes.
 bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
@@ -40,11 +40,13 @@ bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t
 // made for a filter want.
 struct turned {
   bool src, dst, residual;
+  int64_t together = turned_channels;  // of src
 
   bool any() const { return src || dst || residual; }
   // Elements of the workspace for so many lines of each.
   double size(const geometry& g, int64_t in_lines, int64_t out_lines) const {
-    return double(src) * turned_size(g.in, in_lines) + (double(dst) + double(residual)) * turned_size(g.out, out_lines);
+    return double(src) * turned_size(g.in, in_lines, together) +
+           (double(dst) + double(residual)) * turned_size(g.out, out_lines);
   }
 };
 
@@ -132,19 +134,53 @@ range part_of(int64_t pixels, int64_t width, int64_t i) {
   return {i * width, i + 1 < parts_of(pixels, width) ? (i + 1) * width : pixels};
 }
 
-// Whether L1 keeps the inputs that so many pixels of outputs have under the filter, where pixels share its sets, of
-// which a way of 4 KiB has 64.
-bool l1_keeps(const geometry& g, const machine& m, int64_t pixels) {
-  const int64_t sets = 64 / std::gcd(std::max<int64_t>(1, g.src[4] / 16), int64_t{64});
-  const int64_t inputs = (pixels - 1) * g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1;
-  return up(g.filter[1] * inputs, sets) <= int64_t(m.l1 / 4096);
+// Outputs of a band and some channels are those of one call.
+bool one_call(const geometry& g) {
+  const phase ph = phase_of(g, 0);
+  return g.phases() * g.out[0] == 1 && axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
 }
 
-// Pixels of outputs of a column: four strips, fewer if L1 keeps them only then.
+// Channels of pixels that share few sets, which are turned together.  A page holds few such pixels: of fewer channels
+// finding pages takes longer than copying (1.2 to 1.3 times as fast as sixteen, Zen 3).
+constexpr int64_t crowd = 64;
+
+// Lines that the fullest set of L1 gets of so many pixels of a tensor, where a way has 64 sets.
+double in_a_set(double pixels, int64_t apart) {
+  constexpr int64_t way = 1024;  // floats
+  return std::ceil(pixels / double(std::min<int64_t>(64, way / std::gcd(std::max<int64_t>(1, apart), way))));
+}
+
+// Pixels under the filter of so many of outputs in a row.
+double pixels_under(const geometry& g, int64_t pixels) {
+  return double(g.filter[1]) * double((pixels - 1) * g.stride[2] + (g.filter[2] - 1) * g.dilation[2] + 1);
+}
+
+// Ways of L1 that those fill beside the outputs, and those that it has.
+double ways_of(const geometry& g, int64_t pixels) {
+  return in_a_set(pixels_under(g, pixels), g.src[4]) + in_a_set(double(pixels), g.dst[4]);
+}
+double ways_of(const machine& m) { return double(m.l1) / 4096; }
+
+// Whether not even a strip leaves one, as pixels channels last share few sets, but would if they lay closer together,
+// and L2 has room for what is turned.
+bool is_crowded(const geometry& g, const machine& m) {
+  constexpr int64_t strip = 7;
+  return one_call(g) && g.k == 1 && channels_dense(g.src, g.src_block) && ways_of(g, strip) >= ways_of(m) &&
+         in_a_set(pixels_under(g, strip), crowd) < ways_of(m) &&
+         4 * turned_size(g.in, lines_under(g, 1), crowd) <= double(m.l2);
+}
+
+// Pixels of outputs of a column: four strips, fewer if only those leave a way (1.1 to 1.2 times as fast from L3 as
+// filling all, Zen 3).
 int64_t column_pixels(const geometry& g, const machine& m) {
   int64_t pixels = 28;
-  while (pixels > 7 && !l1_keeps(g, m, pixels)) pixels /= 2;
+  while (pixels > 7 && ways_of(g, pixels) >= ways_of(m)) pixels /= 2;
   return pixels;
+}
+
+// Pixels of a line that go together where all lines of a band follow: no more than L1 keeps under the filter.
+int64_t pixels_kept(const geometry& g, const machine& m, int64_t most) {
+  return g.src_block > 1 || ways_of(g, most) <= ways_of(m) ? most : std::min(most, column_pixels(g, m));
 }
 
 // What turning takes, of so many lines of each image: an element of planes 0.35 clocks, or one where they are fewer
@@ -170,10 +206,11 @@ int64_t lines_of_turned(const geometry& g, const turned& t, const machine& m) {
   // both.
   const int64_t out_step = g.phases(1), in_step = g.transposed ? 1 : std::min(g.stride[1], g.in[1]);
   const auto bytes_of = [&](double src, double dst, double residual) {
-    return std::max(1.0, 4 * (src * turned_size(g.in, in_step) + (dst + residual) * turned_size(g.out, out_step)));
+    return std::max(
+        1.0, 4 * (src * turned_size(g.in, in_step, t.together) + (dst + residual) * turned_size(g.out, out_step)));
   };
-  const auto beside = [](const int64_t* stride, int64_t block, int64_t channels) {
-    return channels_dense(stride, block) ? double(channels) / turned_channels : 0;
+  const auto beside = [&](const int64_t* stride, int64_t block, int64_t channels) {
+    return channels_dense(stride, block) ? double(channels) / double(t.together) : 0;
   };
   const int64_t k = g.groups * g.k;
   const double copied = bytes_of(t.src, t.dst, t.residual);
@@ -185,10 +222,15 @@ int64_t lines_of_turned(const geometry& g, const turned& t, const machine& m) {
 
 void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t wanted, blocking& b) {
   const int64_t high = std::max<int64_t>(1, g.out[1]), together = lines_together(g), most = up(high, together);
-  b.word[block_channels] = turned_channels;
-  b.word[blocks] = up(g.groups * g.k, turned_channels);
+  // An item has a crowd after the other, as many as leave work for all.
+  const bool by_crowds = t.together == crowd;
+  const int64_t sets = std::max<int64_t>(1, up(g.groups * g.k, t.together)), images = std::max<int64_t>(1, g.n);
+  const int64_t parts = by_crowds ? std::min(sets, up(wanted, images)) : sets;
+  b.word[flags] = by_crowds ? crowded : 0;
+  b.word[block_channels] = up(sets, parts) * t.together;
+  b.word[blocks] = up(g.groups * g.k, b.word[block_channels]);
   b.word[column] = b.word[width] = std::max<int64_t>(1, g.out[2]);
-  const int64_t others = std::max<int64_t>(1, g.n * b.word[blocks]);
+  const int64_t others = std::max<int64_t>(1, images * b.word[blocks]);
   b.word[bands] = std::clamp(std::max(up(high, lines_of_turned(g, t, m)), up(wanted, others)), int64_t{1}, most);
   b.word[dst_lines] = std::min(high, up(most, b.word[bands]) * together);
   b.word[src_lines] = lines_under(g, b.word[dst_lines]);
@@ -214,10 +256,7 @@ int64_t pixels_ahead(const geometry& g, const kernel& row) {
 
 order order_of(const geometry& g, const kernel& row, const machine& m, double cycles) {
   const operand_bytes o(g, 0);
-  const phase ph = phase_of(g, 0);
-  const bool one_call = g.phases() * g.out[0] == 1 && g.src_block == 1 && g.dst_block == 1 &&
-                        axis_class::count_of(ph.h) * axis_class::count_of(ph.w) == 1;
-  const bool in_pieces = one_call && mostly_slowly(g, m);
+  const bool in_pieces = one_call(g) && g.src_block == 1 && g.dst_block == 1 && mostly_slowly(g, m);
   const double kept = o.image + (streams_outputs(g, m) ? 0.5 : 1) * o.output, wait = o.cycles(m, o.image, false);
   const double l2 = double(m.l2), l3 = slow_l3(m) ? 0 : double(m.l3);
   const bool in_l3 = kept <= 0.7 * l3;
@@ -246,7 +285,8 @@ order order_of(const geometry& g, const kernel& row, const machine& m, double cy
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
-  const turned t = turned_of(p, g, row);
+  turned t = turned_of(p, g, row);
+  if (!t.any() && is_crowded(g, m)) t = {true, false, false, crowd};
   const int64_t packed = up(g.groups * g.k, row.vector), vectors = std::max<int64_t>(1, packed);
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * packed * row.vector) * sizeof(float);
@@ -270,9 +310,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
   const bool ahead = by.bands_ahead && b.word[blocks] == 1;
   b.word[column] = by.column;
-  b.word[width] = ahead                                            ? pixels_ahead(g, row)
-                  : g.src_block == 1 && !l1_keeps(g, m, by.column) ? std::min(by.column, column_pixels(g, m))
-                                                                   : by.column;
+  b.word[width] = ahead ? pixels_ahead(g, row) : pixels_kept(g, m, by.column);
   // Lines of the cache are vectors, or they would go in pieces.
   const bool streamed = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   b.word[flags] = (ahead ? bands_ahead : 0) | (by.line_ahead ? line_ahead : 0) | (streamed ? streams : 0);
@@ -378,9 +416,10 @@ void each_class(const geometry& g, const Visit& visit) {
 
 void run(const job& j, const execution& e) {
   const geometry& real = geometry_of(j.problem);
-  const turned t = turned_of(j.problem, real, j.row);
+  const bool by_crowds = j.blocks.word[flags] & crowded;
+  const turned t = by_crowds ? turned{true, false, false, crowd} : turned_of(j.problem, real, j.row);
   geometry g = real;
-  if (t.src) set_turned(g.src, g.src_block, g.in, j.blocks.word[src_lines]);
+  if (t.src) set_turned(g.src, g.src_block, g.in, j.blocks.word[src_lines], t.together);
   if (t.dst) set_turned(g.dst, g.dst_block, g.out, j.blocks.word[dst_lines]);
   if (t.residual) set_turned(g.residual, g.residual_block, g.out, j.blocks.word[dst_lines]);
   const epilogue_f32 epilogue = epilogue_of(j.problem, e.args);
@@ -388,7 +427,7 @@ void run(const job& j, const execution& e) {
   const int64_t vector = j.row.vector, channels = g.groups * g.k, whole = up(channels, vector) * vector;
   const int64_t columns = parts_of(g.out[2], word[column]), items = g.n * columns * word[bands] * word[blocks];
   // Blocks of several vectors are taken one by one: their vectors are not evenly apart.
-  const int64_t block = side_by_side(g, vector), most = block ? block : channels;
+  const int64_t block = side_by_side(g, vector), most = block ? block : by_crowds ? crowd : channels;
   for_each_item(j, e, items, [&](int64_t item, char* workspace) {
     const int64_t part_of_channels = digit(item, word[blocks]), band = digit(item, word[bands]),
                   part_of_lines = digit(item, columns), n = item;
@@ -399,18 +438,20 @@ void run(const job& j, const execution& e) {
     float* dst = static_cast<float*>(e.args.dst);
     int64_t src_begin = 0, dst_begin = 0, residual_begin = 0;
     const range out_lines = lines_of_band(g, band, word[bands]);
+    float* turned_src = nullptr;
+    const auto turn_src = [&](range of) {
+      const range in_lines = lines_read(g, out_lines);
+      turn_in(j.row, {real.src, real.src_block, g.in, t.together},
+              static_cast<const float*>(e.args.src) + n * real.src[0], of, g.k, in_lines, word[src_lines], turned_src);
+      src = turned_src, src_begin = of.begin + in_lines.begin * g.src[3];
+    };
     if (t.any()) {
       float* free = reinterpret_cast<float*>(workspace);
       const auto take = [&](int64_t lines, const int64_t(&size)[3]) {
         return std::exchange(free, free + int64_t(turned_size(size, lines)));
       };
-      if (t.src) {
-        const range in_lines = lines_read(g, out_lines);
-        float* const to = take(word[src_lines], g.in);
-        turn_in(j.row, {real.src, real.src_block, g.in}, src + n * real.src[0], {first, last}, g.k, in_lines,
-                word[src_lines], to);
-        src = to, src_begin = first + in_lines.begin * g.src[3];
-      }
+      if (t.src) turned_src = take(word[src_lines], g.in);
+      if (t.src && !by_crowds) turn_src({first, last});
       if (t.residual) {
         float* const to = take(word[dst_lines], g.out);
         turn_in(j.row, {real.residual, real.residual_block, g.out}, residual + n * real.residual[0], {first, last}, 1,
@@ -456,6 +497,7 @@ void run(const job& j, const execution& e) {
         };
         for (int64_t channel = first; channel < last; channel += most) {
           call.n = std::min(most, last - channel);
+          if (by_crowds && (channel - first) % crowd == 0) turn_src({channel, std::min(last, channel + crowd)});
           call.weights = weights + channel / vector * ph.taps() * vector;
           call.input = call.multiplier > 1 ? 0 : channel;
           call.src = src + (n * g.src[0] + g.src_channel(call.input) - src_begin);

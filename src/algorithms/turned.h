@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Operands whose channels do not lie in rows of vectors, turned in the workspace: a band of lines of sixteen channels
-// at a time, [depth][line][pixel][channel].
+// Operands whose channels do not lie in rows of vectors, or whose pixels share too few sets of L1, turned in the
+// workspace: a band of lines of a few channels at a time, [depth][line][pixel][channel].
 #pragma once
 
 #include "driver.h"
@@ -11,22 +11,24 @@ namespace quern {
 
 constexpr int64_t turned_channels = 16;  // a cache line of them
 
-// One operand as it lies, and the lines of its image.
+// One operand as it lies, the lines of its image, and how many channels of a pixel lie together in the workspace.
 struct turned_side {
   const int64_t (&stride)[5];  // n c d h w
   int64_t block;
   const int64_t (&size)[3];  // d h w
+  int64_t together = turned_channels;
 };
 
 // Elements of so many lines.
-inline double turned_size(const int64_t (&size)[3], int64_t lines) {
-  return double(size[0]) * double(lines) * double(size[2]) * turned_channels;
+inline double turned_size(const int64_t (&size)[3], int64_t lines, int64_t together = turned_channels) {
+  return double(size[0]) * double(lines) * double(size[2]) * double(together);
 }
 
 // The strides of so many lines in the workspace, where there is one image, and its first channel is the block's.
-inline void set_turned(int64_t (&stride)[5], int64_t& block, const int64_t (&size)[3], int64_t lines) {
-  stride[0] = 0, stride[1] = 1, stride[4] = turned_channels;
-  stride[3] = size[2] * turned_channels, stride[2] = lines * stride[3];
+inline void set_turned(int64_t (&stride)[5], int64_t& block, const int64_t (&size)[3], int64_t lines,
+                       int64_t together = turned_channels) {
+  stride[0] = 0, stride[1] = 1, stride[4] = together;
+  stride[3] = size[2] * together, stride[2] = lines * stride[3];
   block = 1;
 }
 
@@ -41,7 +43,7 @@ void each_run(const turned_side& side, Float* image, range within, int64_t lines
     for (int64_t y = within.begin; y < within.end; y += together)
       visit(pixel_run<Float>{image + d * side.stride[2] + y * side.stride[3], together * wide, side.stride[4],
                              side.stride[1], side.block},
-            (d * lines + y - within.begin) * wide * turned_channels);
+            (d * lines + y - within.begin) * wide * side.together);
 }
 
 // Channels of the lines within, from a tensor's image into the workspace.  Of each channel that the tensor has there
@@ -53,8 +55,8 @@ inline void turn_in(const kernel& row, const turned_side& side, const float* ima
     pixels.channels(real, [&](int64_t c, int64_t n, const float* from, int64_t step) {
       const int64_t first = (real.begin + c) * times, begin = std::max(channels.begin, first);
       row.copy({size_t(pixels.count), size_t(std::min(channels.end, first + n * times) - begin), from,
-                size_t(pixels.pixel), size_t(step), to + at + begin - channels.begin, turned_channels, size_t(times),
-                size_t(begin - first)});
+                size_t(pixels.pixel), size_t(step), to + at + begin - channels.begin, size_t(side.together),
+                size_t(times), size_t(begin - first)});
     });
   });
 }
