@@ -27,9 +27,6 @@
 namespace quern {
 namespace {
 
-// The beginnings of vendors' names, as quern_cpu.model has them.
-constexpr uint64_t amd = uint64_t{0x68747541} << 32, intel = uint64_t{0x756e6547} << 32;
-
 struct isa_name {
   uint64_t bit;
   const char* name;
@@ -107,7 +104,7 @@ uint64_t detect_model() {
 // Family 0x19 of AMD's is Zen 3, without AVX-512, and Zen 4, which runs what has 512 bits as two halves.
 uint64_t vector_bits_of(uint64_t model, uint64_t isa) {
   const uint64_t family = (model >> 8 & 0xf) + (model >> 20 & 0xff);
-  return model >> 32 == amd >> 32 && family == 0x19 && (isa & QUERN_ISA_AVX512) ? 256 : 0;
+  return is_model_of(model, amd) && family == 0x19 && (isa & QUERN_ISA_AVX512) ? 256 : 0;
 }
 
 // The data cache of a level that this core has a part in.  Not the C library's word: of AMD's L3 it knows the sum over

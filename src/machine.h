@@ -21,6 +21,10 @@ struct machine {
   quern_gpu gpu;                                  // capability 0: none, the CPU
 };
 
+// The beginnings of vendors' names, as quern_cpu.model has them.
+constexpr uint64_t amd = uint64_t{0x68747541} << 32, intel = uint64_t{0x756e6547} << 32;
+inline bool is_model_of(uint64_t model, uint64_t vendor) { return model >> 32 == vendor >> 32; }
+
 // What this CPU has, of the instruction sets that are wanted; found once and lock-free, not capped by the environment.
 // The system is asked for those of them that it gives to who asks.
 quern_cpu this_cpu(uint64_t wanted = ~uint64_t{0});

@@ -200,6 +200,7 @@ struct way {
   int64_t small_l1 = 4 << 10;
   bool slow_l3 = false;      // with small caches: what lies beyond L2 is waited for
   uint64_t vector_bits = 0;  // that the core is said to multiply at once
+  uint64_t model = 0;        // that it is said to be
   const quern_device* device = nullptr;
   void* queue = nullptr;
   int32_t overlap = QUERN_OVERLAP_START;
@@ -235,7 +236,8 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
     cpu.l3_rate = how.slow_l3 ? 2 : 60;
   }
   if (how.vector_bits) cpu.vector_bits = how.vector_bits;
-  if (how.small_caches || how.vector_bits) wish.cpu = &cpu;
+  if (how.model) cpu.model = how.model;
+  if (how.small_caches || how.vector_bits || how.model) wish.cpu = &cpu;
   if (quern_plan_make(&s.plan, how.device, &p, &wish, &error)) return fails(error.text);
 
   quern_args args = in.args();

@@ -13,6 +13,7 @@
 
 #include "compare.h"
 #include "fuzz.h"
+#include "machine.h"
 #include "shapes.h"
 
 namespace quern::test {
@@ -209,14 +210,16 @@ TEST(operators, crowded_pixels_of_depthwise) {
       p.src.stride[2] = p.src.stride[0] = p.src.size[3] * width * pixel;
       p = completed(p);
       way how = random_way(p, d);
-      how.small_caches = true, how.small_l1 = 32 << 10;
+      how.small_caches = true, how.small_l1 = 32 << 10, how.model = amd;
       const operands in = small_integers(p, how.side, d);
       const solution want = expected(p, in);
       for (const quern_candidate& c : exact_candidates(p))
         if (strcmp(c.algorithm, "conv_depthwise") == 0) {
           const solution got = solve(p, in, c.algorithm, c.kernel, how);
           ASSERT_TRUE(agree(p, want, got));
-          EXPECT_GT(got.plan.workspace_bytes, 0u);
+          if (strstr(c.kernel, "x8_")) {
+            EXPECT_GT(got.plan.workspace_bytes, 0u) << c.kernel;
+          }
         }
     }
 }

@@ -162,25 +162,33 @@ double ways_of(const geometry& g, int64_t pixels) {
 double ways_of(const machine& m) { return double(m.l1) / 4096; }
 
 // Whether not even a strip leaves one, as pixels channels last share few sets, but would if they lay closer together,
-// and L2 has room for what is turned.
-bool is_crowded(const geometry& g, const machine& m) {
+// and L2 has room for what is turned.  Lines a page apart then take an AMD core ten clocks each, which finds ways by a
+// hash of addresses (Lipp et al., Take A Way, 2020); Intel's takes four, as for any line of L2, and turning lost a
+// third (Zen 3, Sapphire Rapids).  Vectors of sixteen load a line once instead of twice: not measured there.
+bool is_crowded(const geometry& g, const kernel& row, const machine& m) {
   constexpr int64_t strip = 7;
-  return one_call(g) && g.k == 1 && channels_dense(g.src, g.src_block) && ways_of(g, strip) >= ways_of(m) &&
+  return is_model_of(m.model, amd) && row.vector == 8 && one_call(g) && g.k == 1 &&
+         channels_dense(g.src, g.src_block) && ways_of(g, strip) >= ways_of(m) &&
          in_a_set(pixels_under(g, strip), crowd) < ways_of(m) &&
          4 * turned_size(g.in, lines_under(g, 1), crowd) <= double(m.l2);
 }
 
-// Pixels of outputs of a column: four strips, fewer if only those leave a way (1.1 to 1.2 times as fast from L3 as
-// filling all, Zen 3).
-int64_t column_pixels(const geometry& g, const machine& m) {
+// Pixels of outputs of a column: four strips, fewer if L1 keeps only what is under those.  Of vectors that come twice
+// for a line it also keeps the outputs, and has a way to spare (1.1 to 1.2 times as fast from L3, Zen 3).
+int64_t column_pixels(const geometry& g, const kernel& row, const machine& m) {
+  const auto fits = [&](int64_t pixels) {
+    return row.vector < 16 ? ways_of(g, pixels) < ways_of(m)
+                           : in_a_set(pixels_under(g, pixels), g.src[4]) <= ways_of(m);
+  };
   int64_t pixels = 28;
-  while (pixels > 7 && ways_of(g, pixels) >= ways_of(m)) pixels /= 2;
+  while (pixels > 7 && !fits(pixels)) pixels /= 2;
   return pixels;
 }
 
-// Pixels of a line that go together where all lines of a band follow: no more than L1 keeps under the filter.
-int64_t pixels_kept(const geometry& g, const machine& m, int64_t most) {
-  return g.src_block > 1 || ways_of(g, most) <= ways_of(m) ? most : std::min(most, column_pixels(g, m));
+// Pixels of a line that go together where all lines of a band follow: a strip, or what L1 keeps under the filter.
+int64_t pixels_kept(const geometry& g, const kernel& row, const machine& m, int64_t most) {
+  if (g.src_block > 1 || ways_of(g, most) <= ways_of(m)) return most;
+  return std::min(most, std::max<int64_t>(row.mr, column_pixels(g, row, m)));
 }
 
 // What turning takes, of so many lines of each image: an element of planes 0.35 clocks, or one where they are fewer
@@ -265,7 +273,7 @@ order order_of(const geometry& g, const kernel& row, const machine& m, double cy
   order by = {l2 / 4, wide, false, false};
   if (in_pieces && in_l3) {
     // A column has all lines; what L3 only just keeps goes in bands whose columns are one and a half of L2.
-    by.column = column_pixels(g, m);
+    by.column = column_pixels(g, row, m);
     by.bytes = o.all() > l3 / 2 ? 1.5 * l2 * double(parts_of(wide, by.column)) : 2 * o.all();
   } else if (in_pieces && wait > cycles) {
     by.bands_ahead = true;
@@ -286,7 +294,7 @@ order order_of(const geometry& g, const kernel& row, const machine& m, double cy
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
   turned t = turned_of(p, g, row);
-  if (!t.any() && is_crowded(g, m)) t = {true, false, false, crowd};
+  if (!t.any() && is_crowded(g, row, m)) t = {true, false, false, crowd};
   const int64_t packed = up(g.groups * g.k, row.vector), vectors = std::max<int64_t>(1, packed);
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * packed * row.vector) * sizeof(float);
@@ -310,7 +318,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
   const bool ahead = by.bands_ahead && b.word[blocks] == 1;
   b.word[column] = by.column;
-  b.word[width] = ahead ? pixels_ahead(g, row) : pixels_kept(g, m, by.column);
+  b.word[width] = ahead ? pixels_ahead(g, row) : pixels_kept(g, row, m, by.column);
   // Lines of the cache are vectors, or they would go in pieces.
   const bool streamed = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   b.word[flags] = (ahead ? bands_ahead : 0) | (by.line_ahead ? line_ahead : 0) | (streamed ? streams : 0);
