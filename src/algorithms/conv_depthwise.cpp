@@ -161,14 +161,14 @@ double ways_of(const geometry& g, int64_t pixels) {
 }
 double ways_of(const machine& m) { return double(m.l1) / 4096; }
 
-// Whether not even a strip leaves one, as pixels channels last share few sets, but would if they lay closer together,
-// and L2 has room for what is turned.  Lines a page apart then take an AMD core ten clocks each, which finds ways by a
-// hash of addresses (Lipp et al., Take A Way, 2020); Intel's takes four, as for any line of L2, and turning lost a
-// third (Zen 3, Sapphire Rapids).  Vectors of sixteen load a line once instead of twice: not measured there.
+// Whether what is under a strip leaves none, as pixels channels last share few sets, but would if they lay closer
+// together, and L2 has room for what is turned.  Lines a page apart then take an AMD core ten clocks each, which finds
+// ways by a hash of addresses (Lipp et al., Take A Way, 2020); Intel's takes four, as for any line of L2, and turning
+// lost a third (Zen 3, Sapphire Rapids).  Vectors of sixteen load a line once instead of twice: not measured there.
 bool is_crowded(const geometry& g, const kernel& row, const machine& m) {
   constexpr int64_t strip = 7;
   return is_model_of(m.model, amd) && row.vector == 8 && one_call(g) && g.k == 1 &&
-         channels_dense(g.src, g.src_block) && ways_of(g, strip) >= ways_of(m) &&
+         channels_dense(g.src, g.src_block) && in_a_set(pixels_under(g, strip), g.src[4]) >= ways_of(m) &&
          in_a_set(pixels_under(g, strip), crowd) < ways_of(m) &&
          4 * turned_size(g.in, lines_under(g, 1), crowd) <= double(m.l2);
 }
