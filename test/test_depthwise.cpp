@@ -35,6 +35,7 @@ struct window {
   size_t outside;  // the first planes, which lie on padding
   bool blocked;    // vectors of channels lie apart from each other
   bool dense;      // nothing lies between pixels, nor between vectors
+  bool crowded;    // pixels of all operands share few sets of a cache
 };
 
 class depthwise : public test::kernel_test {
@@ -50,7 +51,7 @@ class depthwise : public test::kernel_test {
   operand fill(size_t count, size_t n, bool blocked, edge side, bool empty = false, bool whole = false) {
     const size_t w = static_cast<size_t>(row().vector), vectors = (n + w - 1) / w;
     const auto apart = [&](size_t least) { return whole ? (least + w - 1) / w * w : least + gap(); };
-    const size_t pixel = apart(blocked ? w : n), vector = blocked ? apart(count * pixel) : w;
+    const size_t pixel = crowded_ ? 128 : apart(blocked ? w : n), vector = blocked ? apart(count * pixel) : w;
     const size_t last = blocked ? (vectors - 1) * vector + n - (vectors - 1) * w : n;
     operand o{guarded<float>(count ? (count - 1) * pixel + last : 0, side), n, pixel, vector, w};
     std::fill(o.memory.begin(), o.memory.end(), empty ? canary : nan);
@@ -65,7 +66,7 @@ class depthwise : public test::kernel_test {
   }
 
   testing::AssertionResult check(const window& s, edge side) {
-    most_gap_ = s.dense ? 0 : 3;
+    most_gap_ = s.dense ? 0 : 3, crowded_ = s.crowded;
     const size_t w = static_cast<size_t>(row().vector), vectors = (s.n + w - 1) / w;
     const size_t wide = static_cast<size_t>(s.x.inputs), high = static_cast<size_t>(s.y.inputs);
     // The first channel of the call and of src.
@@ -149,25 +150,33 @@ class depthwise : public test::kernel_test {
     axis a = {count, taps, step, 0, 0};
     const ptrdiff_t last = static_cast<ptrdiff_t>(count - 1) * step + static_cast<ptrdiff_t>(taps ? taps - 1 : 0);
     a.first = dice_.one_in(2) ? 0 : dice_.from(-1, last + 2);
-    a.inputs = dice_.one_in(2) ? std::max<ptrdiff_t>(0, last + 1 - a.first) : dice_.from(0, last + 1);
+    // All, or all but one or two, or fewer.
+    const ptrdiff_t all = last + 1 - a.first - (dice_.one_in(2) ? 0 : dice_.from(1, 2));
+    a.inputs = dice_.one_in(3) ? dice_.from(0, last + 1) : std::max<ptrdiff_t>(0, all);
     return a;
   }
 
   test::dice dice_{1};
   int most_gap_ = 3;
+  bool crowded_ = false;
 };
 
 TEST_P(depthwise, is_exact_on_small_integers_between_guard_pages) {
   const size_t w = static_cast<size_t>(row().vector), mr = static_cast<size_t>(row().mr);
   for (size_t m = 1; m <= 3 * mr + 1; ++m)
     for (size_t n : {size_t{1}, w - 1, w, w + 1, 3 * w + 3})
-      for (int i = 0; i < 10; ++i) {
+      for (int i = 0; i < 40; ++i) {
         window s = {.planes = static_cast<size_t>(dice_.from(0, 2)), .n = n, .multiplier = 1};
         s.outside = s.planes && dice_.one_in(3) ? 1 : 0;
         s.x = some(m, static_cast<size_t>(row().taps ? row().taps : dice_.from(0, 9)),
                    row().taps ? row().step : dice_.from(1, 4));
         s.y = some(static_cast<size_t>(dice_.from(1, 6)), static_cast<size_t>(dice_.from(0, 4)), dice_.from(1, 3));
-        s.blocked = dice_.one_in(2), s.dense = dice_.one_in(2);
+        // Squares are what has more than one kernel.
+        if (row().taps && dice_.one_in(2)) {
+          s.planes = 1, s.outside = 0;
+          s.y = some(s.y.count, s.x.taps, row().step);
+        }
+        s.blocked = dice_.one_in(2), s.dense = dice_.one_in(2), s.crowded = !s.blocked && dice_.one_in(2);
         if (!row().taps && dice_.one_in(3)) s.multiplier = static_cast<size_t>(dice_.from(2, 5)), s.blocked = false;
         ASSERT_TRUE(check(s, dice_.one_in(2) ? edge::front : edge::back));
       }

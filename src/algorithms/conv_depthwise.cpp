@@ -164,11 +164,13 @@ double ways_of(const machine& m) { return double(m.l1) / 4096; }
 // Whether what is under a strip leaves none, as pixels channels last share few sets, but would if they lay closer
 // together, and L2 has room for what is turned.  Lines a page apart then take an AMD core ten clocks each, which finds
 // ways by a hash of addresses (Lipp et al., Take A Way, 2020); Intel's takes four, as for any line of L2, and turning
-// lost a third (Zen 3, Sapphire Rapids).  Vectors of sixteen load a line once instead of twice: not measured there.
+// lost a third (Zen 3, Sapphire Rapids).  Vectors of sixteen load a line once instead of twice, as does 3x3 at a step
+// of two: turning gained nothing there, or was not measured.
 bool is_crowded(const geometry& g, const kernel& row, const machine& m) {
   constexpr int64_t strip = 7;
-  return is_model_of(m.model, amd) && row.vector == 8 && one_call(g) && g.k == 1 &&
-         channels_dense(g.src, g.src_block) && in_a_set(pixels_under(g, strip), g.src[4]) >= ways_of(m) &&
+  const bool loads_once = row.vector > 8 || (row.taps == 3 && row.step == 2 && g.filter[1] == 3 && g.stride[1] == 2);
+  return is_model_of(m.model, amd) && !loads_once && one_call(g) && g.k == 1 && channels_dense(g.src, g.src_block) &&
+         in_a_set(pixels_under(g, strip), g.src[4]) >= ways_of(m) &&
          in_a_set(pixels_under(g, strip), crowd) < ways_of(m) &&
          4 * turned_size(g.in, lines_under(g, 1), crowd) <= double(m.l2);
 }
