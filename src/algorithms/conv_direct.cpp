@@ -175,11 +175,12 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
 cost predict(const full_problem& p, const kernel& row, const blocking& b, const machine& m) {
   const geometry& g = geometry_of(p);
   const operand_bytes o(g, b.packed_bytes);
-  // Panels one by one read the image again each.
+  // Panels one by one read the image of their group again each.
   const double reads = double(up(std::max<int64_t>(g.k, 1), row.nr * b.word[panels_at_once])), l2 = double(m.l2);
   const double passes = double(b.word[bands]) * double(up(g.n, b.word[images]));
-  const double read =
-      (o.weights > l2 ? o.weights * passes : o.weights) + (o.image / passes > l2 / 2 ? o.image * reads : o.image);
+  const double groups = std::max(1.0, double(g.groups));
+  const double read = (o.weights > l2 ? o.weights * passes : o.weights) +
+                      (o.image / passes / groups > l2 / 2 ? o.image * reads : o.image);
   return overlapped(row, m, b, o.cycles(m, read, b.word[streams]));
 }
 
