@@ -20,8 +20,6 @@
 namespace quern {
 namespace {
 
-uint64_t workspace_limit(const resolved_wish& w) { return w.wish.workspace_limit ? w.wish.workspace_limit : INT64_MAX; }
-
 blocking blocks_of(const full_problem& p, const algorithm& a, const kernel& row, const machine& m, uint32_t threads,
                    const resolved_wish& w) {
   blocking b = a.choose_blocks(p, row, m, threads);
@@ -91,7 +89,7 @@ void evaluate(const full_problem& p, const algorithm& a, const kernel& row, quer
     }
 #endif
   new (&o.blocks) blocking(blocks_of(p, a, row, w.machine, std::max(1u, w.wish.threads), w));
-  const uint64_t limit = workspace_limit(w);
+  const uint64_t limit = w.machine.workspace;
   // Fewer threads need less: as many as there is room for, if blocks do not grow with it.
   while (exceeds(o.blocks, limit)) {
     const uint64_t workers = o.blocks.workers, fit = limit / o.blocks.workspace_bytes;
@@ -344,7 +342,7 @@ bool vary(const full_problem& p, const resolved_wish& w, const variation& as, op
   m.gpu.multiprocessors = static_cast<uint32_t>(std::min<uint64_t>(scaled(m.gpu.multiprocessors, as.l2), 1 << 20));
   const uint32_t threads = std::clamp(as.threads, 1u, std::max(1u, w.wish.threads));
   const blocking b = blocks_of(p, *o.algorithm, *o.row, m, threads, w);
-  if (exceeds(b, workspace_limit(w))) return false;
+  if (exceeds(b, w.machine.workspace)) return false;
   o.blocks = b;
   o.cost = o.algorithm->predict(p, *o.row, b, w.machine);
   return true;

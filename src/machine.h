@@ -19,6 +19,7 @@ struct machine {
   double fork_ns;                                 // an empty parallel_for over all cores
   double cycle_ns;                                // two multiply-adds of the widest vectors: what predictions count in
   quern_gpu gpu;                                  // capability 0: none, the CPU
+  uint64_t workspace = INT64_MAX;                 // bytes that the caller lends
 };
 
 // The beginnings of vendors' names, as quern_cpu.model has them.

@@ -164,6 +164,7 @@ quern_status resolve(const quern_device* device, const quern_wish* given, resolv
     out.machine = machine_of(cpu);
     out.runs_isa = cpu.isa, out.withheld_isa = cpu.withheld_isa;
   }
+  if (w.workspace_limit) out.machine.workspace = w.workspace_limit;
   out.verbose = w.verbose;
   if (w.verbose == 0)
     if (const char* level = getenv("QUERN_VERBOSE"))

@@ -201,6 +201,7 @@ struct way {
   bool slow_l3 = false;      // with small caches: what lies beyond L2 is waited for
   uint64_t vector_bits = 0;  // that the core is said to multiply at once
   uint64_t model = 0;        // that it is said to be
+  size_t workspace_limit = 0;
   const quern_device* device = nullptr;
   void* queue = nullptr;
   int32_t overlap = QUERN_OVERLAP_START;
@@ -226,7 +227,7 @@ inline solution solve(const quern_problem& p, const operands& in, const char* al
   quern_wish wish = {};
   wish.size = sizeof wish;
   wish.algorithm = algorithm, wish.kernel = kernel, wish.threads = how.threads, wish.overlap = how.overlap;
-  wish.src_limit = how.src_limit;
+  wish.src_limit = how.src_limit, wish.workspace_limit = how.workspace_limit;
   wish.tuning = how.tuning.data(), wish.tuning_bytes = how.tuning.size();
   quern_cpu cpu = {};
   cpu.size = sizeof cpu;

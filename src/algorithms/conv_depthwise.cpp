@@ -295,8 +295,7 @@ order order_of(const geometry& g, const kernel& row, const machine& m, double cy
 
 blocking choose_blocks(const full_problem& p, const kernel& row, const machine& m, uint32_t threads) {
   const geometry& g = geometry_of(p);
-  turned t = turned_of(p, g, row);
-  if (!t.any() && is_crowded(g, row, m)) t = {true, false, false, crowd};
+  const turned t = turned_of(p, g, row);
   const int64_t packed = up(g.groups * g.k, row.vector), vectors = std::max<int64_t>(1, packed);
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * packed * row.vector) * sizeof(float);
@@ -306,6 +305,13 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   if (t.any()) {
     choose_turned(g, t, m, wanted, b);
     return b;
+  }
+  if (is_crowded(g, row, m)) {
+    constexpr turned crowds = {true, false, false, crowd};
+    blocking by_crowds = b;
+    by_crowds.cycles += turning_cycles(g, crowds, m, double(g.in[1]));
+    choose_turned(g, crowds, m, wanted, by_crowds);
+    if (by_crowds.workspace_bytes <= m.workspace / by_crowds.workers) return by_crowds;
   }
   const int64_t high = std::max<int64_t>(1, g.out[1]), fixed = std::max<int64_t>(1, g.n);
   const bool shared = g.src_block == 1 || g.dst_block == 1 || side_by_side(g, row.vector) > 0;
