@@ -136,7 +136,8 @@ class depthwise : public test::kernel_test {
         return testing::AssertionFailure()
                << row().name << " x " << text(s.x) << " y " << text(s.y) << " planes " << s.outside << " to "
                << s.planes << " n " << s.n << " multiplier " << s.multiplier << (s.blocked ? " blocked" : "")
-               << (s.dense ? " dense" : "") << ": element " << i << " is " << dst.memory[i] << ", must be " << want[i];
+               << (s.dense ? " dense" : "") << (s.crowded ? " crowded" : "") << ": element " << i << " is "
+               << dst.memory[i] << ", must be " << want[i];
     return testing::AssertionSuccess();
   }
 

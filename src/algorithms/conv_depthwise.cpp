@@ -463,10 +463,10 @@ void run(const job& j, const execution& e) {
     };
     if (t.any()) {
       float* free = reinterpret_cast<float*>(workspace);
-      const auto take = [&](int64_t lines, const int64_t(&size)[3]) {
-        return std::exchange(free, free + int64_t(turned_size(size, lines)));
+      const auto take = [&](int64_t lines, const int64_t(&size)[3], int64_t together = turned_channels) {
+        return std::exchange(free, free + int64_t(turned_size(size, lines, together)));
       };
-      if (t.src) turned_src = take(word[src_lines], g.in);
+      if (t.src) turned_src = take(word[src_lines], g.in, t.together);
       if (t.src && !by_crowds) turn_src({first, last});
       if (t.residual) {
         float* const to = take(word[dst_lines], g.out);

@@ -31,6 +31,7 @@ struct depthwise_column {
   size_t first, inputs;   // with a multiplier: input channel of src, how many of them
   lines_ahead* ahead;     // inputs, outputs; NULL: none
   bool stream;            // whole vectors go past the caches
+  bool bare;              // one plane, sums that are bounded at most, nothing to fetch or to stream
   size_t vectors;         // of channels, whole ones where there are several
   float* room;            // for sums on their way through the epilogue
 };
@@ -313,14 +314,13 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   const gemm_tap only = dense ? d.plane[0] : gemm_tap{};
   const ptrdiff_t taps = static_cast<ptrdiff_t>(TAPS ? TAPS : d.x.taps);
   if constexpr (L == lanes::whole && V::width == 8 && TAPS == 3 && STEP == 2) {
-    if (d.x.src % few_sets == 0 && e.clamp_only && d.planes == 1 && d.y.taps == TAPS && d.y.step == STEP &&
-        k.vectors == 2 && !k.ahead && !k.stream)
+    if (d.x.src % few_sets == 0 && k.vectors == 2 && d.y.taps == TAPS && d.y.step == STEP && k.bare)
       return run_pairs<V, 4, TAPS, STEP>(d, k, x, MR * strips);
   }
   size_t y = 0;
   constexpr int pixels = part || FETCHES || MR % 7 ? 0 : together<V, TAPS, STEP>;
   if constexpr (pixels != 0) {
-    if (plain && d.planes == 1 && d.y.taps == TAPS && d.y.step == 1 && !k.ahead && !k.stream) {
+    if (plain && d.y.taps == TAPS && d.y.step == 1 && k.bare) {
       if constexpr (V::width == 16) {
         // By three, but for four that two pairs take.
         y = d.y.count % 3 == 1 && d.y.count > 1 ? d.y.count - 4 : d.y.count / 3 * 3;
@@ -538,8 +538,8 @@ template <class V>
     k.inputs = (k.channel + k.count - 1) / d.multiplier - k.first + 1;
     const size_t input = k.first - d.input;
     k.src = d.src + (d.origin + static_cast<ptrdiff_t>(input / W * d.src_vector + input % W));
-    const bool is_dense =
-        dense && d.x.src == W && d.out.ldc == W && d.planes == 1 && d.out.epilogue->clamp_only && !k.stream && !k.ahead;
+    k.bare = d.planes == 1 && d.out.epilogue->clamp_only && !k.ahead && !k.stream;
+    const bool is_dense = dense && k.bare && d.x.src == W && d.out.ldc == W;
     const depthwise_strips* const made = k.count < W ? last : is_dense ? dense : &whole;
     run_column<V>(d, k, d.multiplier > 1 || !made ? spread[d.x.step == 1] : *made);
   }
