@@ -119,6 +119,22 @@ TEST(reorder, places_that_share_sets) {
           }
 }
 
+// More channels than go together, of planes that are whole lines, that are not, and that share sets.
+TEST(reorder, many_channels) {
+  dice d(seed());
+  for (quern_layout from : all_layouts)
+    for (quern_layout to : all_layouts)
+      for (int64_t c : {128, 144, 330})
+        for (int64_t pixels : {64, 65, 83, 112, 512}) {
+          const quern_problem p = problem_of(from, to, 1, c, 1, 1, pixels);
+          for (const char* kernel : kernels_for(p))
+            for (const uint64_t vector_bits : {256, 512}) {
+              expect_moved(p, d, {.side = d.one_in(2) ? edge::front : edge::back, .vector_bits = vector_bits}, kernel);
+              if (HasFatalFailure()) return;
+            }
+        }
+}
+
 // Caches so small that dst passes them by, aligned to their lines or not; several parts of everything.
 TEST(reorder, streams_past_the_caches) {
   dice d(seed());

@@ -2,72 +2,21 @@
 //
 // Moving pixels from layout to layout in registers; the contract is reorder_f32 in kernel.h.
 //
-// A tile is W pixels of T channels in T registers, W being the vector's width.  How a layout puts them there
-// is its view: 1 where a register holds a row of pixels of one channel (NCHW); 4, 8 or W where it holds so many
-// channels of W / view pixels.  NHWC and wider blocks are seen as W, or as less where fewer channels are left.
-// From view to view it is two steps at most: quads() transposes four rows in every 128-bit lane, lanes()
-// transposes W / 4 registers of such lanes; both are their own inverse.
+// A tile is W pixels of T channels in T registers, W being the vector's width, turned from view to view
+// (reorder_turn.h).  NHWC and wider blocks are seen as W, or as less where fewer channels are left.
 //
 // The ISA gives a struct R: width, vector, load store stream, the same under a mask of lanes (masks_are_free: at the
-// price of whole ones) and in pieces, quads, lanes, and for vectors of 16 zip4 unzip4 zip8 turned blend.  Where it has
-// what reorder_moves.h asks for too, whole tiles go from memory to memory instead.
+// price of whole ones) and in pieces, quads, lanes, and for vectors of 16 zip4 unzip4 zip8 turned blend weave.  Where
+// it has what reorder_moves.h asks for too, whole tiles go from memory to memory instead, or by squares
+// (reorder_squares.h).
 #pragma once
 
 #include "reorder_moves.h"
 #include "reorder_skewed.h"
+#include "reorder_squares.h"
 
 namespace quern {
 namespace {
-
-template <class R, int from, int to>
-[[gnu::always_inline]] inline void turn(typename R::vector* a) {
-  constexpr int W = R::width, L = W / 4, T = from > to ? from : to;
-  typename R::vector b[T], x[L];
-  if constexpr (from == 1 || to == 1) {
-    constexpr int pixels = W / T, groups = T / 4;
-    if constexpr (from == 1) QUERN_UNROLL for (int g = 0; g < groups; ++g) R::quads(a + 4 * g);
-    // Lane k of row 4 g + p is pixel 4 k + p: in a register of the other view, `pixels` of those meet.
-    QUERN_UNROLL for (int s = 0; s < 4 / pixels; ++s) {
-      QUERN_UNROLL for (int i = 0; i < L; ++i) {
-        const int row = 4 * (i % groups) + pixels * s + i / groups, other = 4 * i / pixels + s;
-        x[i] = a[from == 1 ? row : other];
-      }
-      R::lanes(x);
-      QUERN_UNROLL for (int i = 0; i < L; ++i) {
-        const int row = 4 * (i % groups) + pixels * s + i / groups, other = 4 * i / pixels + s;
-        b[from == 1 ? other : row] = x[i];
-      }
-    }
-    if constexpr (to == 1) QUERN_UNROLL for (int g = 0; g < groups; ++g) R::quads(b + 4 * g);
-  } else if constexpr (from + to == 4 + W) {
-    QUERN_UNROLL for (int r = 0; r < 4; ++r) {
-      QUERN_UNROLL for (int i = 0; i < L; ++i) x[i] = a[from == 4 ? 4 * i + r : L * r + i];
-      R::lanes(x);
-      QUERN_UNROLL for (int i = 0; i < L; ++i) b[from == 4 ? L * r + i : 4 * i + r] = x[i];
-    }
-  } else if constexpr (from == 4) {
-    QUERN_UNROLL for (int r = 0; r < 4; ++r) R::zip4(a[r], a[4 + r], b[2 * r], b[2 * r + 1]);
-  } else if constexpr (to == 4) {
-    QUERN_UNROLL for (int r = 0; r < 4; ++r) R::unzip4(a[2 * r], a[2 * r + 1], b[r], b[4 + r]);
-  } else if constexpr (from == 8) {
-    QUERN_UNROLL for (int r = 0; r < 8; ++r) R::zip8(a[r], a[8 + r], b[2 * r], b[2 * r + 1]);
-  } else {
-    QUERN_UNROLL for (int r = 0; r < 8; ++r) R::zip8(a[2 * r], a[2 * r + 1], b[r], b[8 + r]);
-  }
-  QUERN_UNROLL for (int i = 0; i < T; ++i) a[i] = b[i];
-}
-
-// Calls visit(i, where register i of a whole tile lies).
-template <int W, int view, class Float, class Visit>
-[[gnu::always_inline]] inline void each_register(const reorder_view<Float>& v, int registers, Visit visit) {
-  Float* group = v.at;
-  if (view == 1 || view == W) {
-    QUERN_UNROLL for (int i = 0; i < registers; ++i, group += view == 1 ? v.group : v.pixel) visit(i, group);
-  } else {
-    QUERN_UNROLL for (int i = 0; i < registers; i += view, group += v.group) QUERN_UNROLL for (int r = 0; r < view; ++r)
-        visit(i + r, group + r * W);
-  }
-}
 
 template <class R, int from, int to>
 void reorder_tiles(reorder_view<const float> src, reorder_view<float> dst, const reorder_grid& grid, bool stream) {
@@ -199,6 +148,33 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
   }
 }
 
+// Two or three channels, as pixels that follow each other and as rows: W pixels are as many registers here as there,
+// and each lane of one is of the first two of the others or of the third.
+template <class R, bool to_rows>
+void reorder_woven(size_t channels, size_t pixels, const reorder_view<const float>& src,
+                   const reorder_view<float>& dst) {
+  constexpr size_t W = R::width;
+  typename R::order pair[3], third[3];
+  uint32_t of_third[3] = {};
+  for (size_t r = 0; r < channels; ++r) {
+    // Lane i of register r is float `place` of all of them, in the order of the other side.
+    const auto place = [&](size_t i) {
+      return to_rows ? i * channels + r : (r * W + i) % channels * W + (r * W + i) / channels;
+    };
+    pair[r] = R::order_of(place), third[r] = R::order_of([&](size_t i) { return place(i) % W; });
+    for (size_t i = 0; i < W; ++i) of_third[r] |= uint32_t{place(i) >= 2 * W} << i;
+  }
+  for (size_t x = 0; x < pixels; x += W) {
+    if (pixels - x < W) x = pixels - W;
+    const float* const in = src.at + x * src.pixel;
+    float* const out = dst.at + x * dst.pixel;
+    const auto load = [&](size_t r) { return R::load(in + r * (to_rows ? W : src.group)); };
+    const auto a = load(0), b = load(1), c = channels > 2 ? load(2) : b;
+    QUERN_UNROLL for (size_t r = 0; r < 3; ++r) if (r < channels)
+        R::store(out + r * (to_rows ? dst.group : W), R::weave(a, b, pair[r], c, third[r], of_third[r]));
+  }
+}
+
 template <class R>
 struct reorder_paths {
   using tiles = void (*)(reorder_view<const float>, reorder_view<float>, const reorder_grid&, bool);
@@ -277,8 +253,10 @@ void reorder_pixels(const reorder_f32& call) {
     if constexpr (requires { R::transpose8; }) {
       if (!call.stream) {
         done = reorder_skewed<R>(call, c);
-        if constexpr (R::width == 16)
+        if constexpr (R::width == 16) {
           if (done == 0) done = reorder_skewed_quads<R>(call, c);
+          if (done == 0) done = reorder_by_squares<R>(call, c);
+        }
         if (done == 0) done = reorder_by_moves<R>(call, c);
         if (done > 0) continue;
       }
@@ -295,6 +273,16 @@ void reorder_pixels(const reorder_f32& call) {
     };
     if (left < T || call.pixels < W || !lies_whole(from, views[0]) || !lies_whole(to, views[1])) {
       done = left < T ? left : T;
+      if constexpr (R::width == 16) {
+        const auto woven = [&](const reorder_side& side, const reorder_side& rows) {
+          return (done == 2 || done == 3) && side.pixel == done && rows.block == 1 && call.pixels >= W;
+        };
+        const bool to_rows = woven(from, to);
+        if (to_rows || woven(to, from)) {
+          (to_rows ? reorder_woven<R, true> : reorder_woven<R, false>)(done, call.pixels, src, dst);
+          continue;
+        }
+      }
       if (T == 4 && call.pixels >= W) {
         const auto lies = [&](const reorder_side& s) {
           return s.block == 1 ? few::rows : s.pixel <= 4 && s.pixel >= done ? few::together : few::apart;

@@ -74,6 +74,12 @@ struct registers : moves_avx2 {
 
   // Four lanes a pixel from pixels of up to four floats that follow each other, and back.
   using order = __m512i;
+  template <class From>
+  static order order_of(From from) {
+    alignas(64) uint32_t lane[16];
+    for (uint32_t i = 0; i < 16; ++i) lane[i] = static_cast<uint32_t>(from(i));
+    return _mm512_load_si512(lane);
+  }
   static order spread(size_t pixel) {
     return order_of([&](uint32_t i) { return i / 4 * pixel + i % 4; });
   }
@@ -85,6 +91,10 @@ struct registers : moves_avx2 {
     return order_of([&](uint32_t i) { return i % 4 * 4 + (i / 4 - by) % 4; });
   }
   [[gnu::always_inline]] static vector move_lanes(vector v, order o) { return _mm512_permutexvar_ps(o, v); }
+  // Lanes of a and b, and where a bit is set of c.
+  [[gnu::always_inline]] static vector weave(vector a, vector b, order pair, vector c, order third, uint32_t of_third) {
+    return _mm512_mask_permutexvar_ps(_mm512_permutex2var_ps(a, pair, b), static_cast<__mmask16>(of_third), third, c);
+  }
   // The lanes of a bit mask from b, the others from a.
   template <int lanes>
   [[gnu::always_inline]] static vector blend(vector a, vector b) {
@@ -127,12 +137,6 @@ struct registers : moves_avx2 {
   [[gnu::always_inline]] static Part apart(Part v) {
     __asm__("" : "+v"(v));
     return v;
-  }
-  template <class From>
-  static order order_of(From from) {
-    alignas(64) uint32_t lane[16];
-    for (uint32_t i = 0; i < 16; ++i) lane[i] = static_cast<uint32_t>(from(i)) % 16;
-    return _mm512_load_si512(lane);
   }
 };
 
