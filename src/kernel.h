@@ -714,6 +714,7 @@ struct kernel {
   int16_t vector = 0;      // elements of a vector register: what a tail of n is rounded up to
 
   int16_t taps = 0, step = 0;   // the filter's width and stride that it is made for, 0: any
+  bool channels_last = false;   // all of a few pixels before the next ones: squares of `taps`, channels last alone
   int16_t group = 0;            // channels in and out of a group, 0: any
   bool several_groups = false;  // of any size up to half a vector, side by side in one
   int16_t lines = 0;  // of outputs that one call takes; tma: most taps of a filter that stays in shared memory

@@ -164,20 +164,22 @@ class depthwise : public test::kernel_test {
 
 TEST_P(depthwise, is_exact_on_small_integers_between_guard_pages) {
   const size_t w = static_cast<size_t>(row().vector), mr = static_cast<size_t>(row().mr);
-  for (size_t m = 1; m <= 3 * mr + 1; ++m)
-    for (size_t n : {size_t{1}, w - 1, w, w + 1, 3 * w + 3})
+  const bool last = row().channels_last;
+  const std::vector<size_t> some_n = {1, w - 1, w, w + 1, 3 * w + 3}, vectors = {w, 2 * w, 3 * w, 16 * w, 19 * w};
+  for (size_t m = 1; m <= (last ? 15 : 3 * mr + 1); ++m)
+    for (size_t n : last ? vectors : some_n)
       for (int i = 0; i < 40; ++i) {
-        window s = {.planes = static_cast<size_t>(dice_.from(0, 2)), .n = n, .multiplier = 1};
+        window s = {.planes = static_cast<size_t>(dice_.from(0, last ? 1 : 2)), .n = n, .multiplier = 1};
         s.outside = s.planes && dice_.one_in(3) ? 1 : 0;
         s.x = some(m, static_cast<size_t>(row().taps ? row().taps : dice_.from(0, 9)),
                    row().taps ? row().step : dice_.from(1, 4));
         s.y = some(static_cast<size_t>(dice_.from(1, 6)), static_cast<size_t>(dice_.from(0, 4)), dice_.from(1, 3));
         // Squares are what has more than one kernel.
-        if (row().taps && dice_.one_in(2)) {
-          s.planes = 1, s.outside = 0;
-          s.y = some(s.y.count, s.x.taps, row().step);
-        }
-        s.blocked = dice_.one_in(2), s.dense = dice_.one_in(2), s.crowded = !s.blocked && dice_.one_in(2);
+        const bool square = last || (row().taps && dice_.one_in(2));
+        if (square) s.y = some(s.y.count, s.x.taps, row().step);
+        if (square && !last) s.planes = 1, s.outside = 0;
+        s.blocked = !last && dice_.one_in(2), s.dense = dice_.one_in(2);
+        s.crowded = !s.blocked && n <= 128 && dice_.one_in(2);
         if (!row().taps && dice_.one_in(3)) s.multiplier = static_cast<size_t>(dice_.from(2, 5)), s.blocked = false;
         ASSERT_TRUE(check(s, dice_.one_in(2) ? edge::front : edge::back));
       }

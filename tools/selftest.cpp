@@ -37,6 +37,7 @@ const char* const fixed[] = {
     "g32ic32ih9oc32kh3ph1 bias act=relu",
     "g24ic24ih11oc48kh5sh2ph2",
     "g33ic33ih12oc33kh3sh2ph1 bias act=clamp:0:6",
+    "g40ic40ih12oc40kh3sh2ph1 bias residual=after",
     "g40ic40ih10oc40kh5ph2 bias",
     "g17ic17ih11oc17kh5sh2ph2 scale",
     "g48ic48ih9iw16oc48kh7ph3 bias act=silu",

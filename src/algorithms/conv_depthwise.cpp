@@ -10,7 +10,8 @@
 //         row.depthwise                                                  vector by vector, each over all lines
 //     row.copy                                                           dst, likewise
 //
-// A vector of channels goes through all lines before the next one: the lines under the filter stay in L1.  Where
+// Rows that take all channels of a few pixels at a time read memory in streams, and need no order.  Of the others a
+// vector of channels goes through all lines before the next one: the lines under the filter stay in L1.  Where
 // vectors share lines of the cache and what is beyond L2 comes slowly, lines go in bands, or their neighbours were
 // fetched several times.  Bands are short: while one is computed the lines of the next come into L2, all channels of a
 // pixel after the other, as a core reads fastest (1.2 to 1.3 times as fast as vector by vector, a line ahead, in bands
@@ -80,6 +81,26 @@ refusal refuse_turned(const full_problem& p, const turned& t) {
   return {QUERN_REASON_SHAPE, "(filter rows * row of src + row of dst) * 16", int64_t(std::min(size, 1e18)), most};
 }
 
+// Of rows that take whole vectors of channels side by side.
+refusal refuse_channels(const full_problem& p, const kernel& row) {
+  const geometry& g = geometry_of(p);
+  for (int axis : {0, 1})
+    if (const int64_t taps = axis ? row.taps : 1; g.filter[axis] != taps)
+      return g.refuse(window_filter, axis, g.filter[axis], taps);
+  const int64_t step = g.stride[1] / std::gcd(g.stride[1], g.dilation[1]);
+  if (step != row.step) return g.refuse(window_stride, 1, g.stride[1], row.step * g.stride[1] / step);
+  if (g.k > 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
+  if (g.groups % row.vector) return {QUERN_REASON_SHAPE, "groups", g.groups, up(g.groups, row.vector) * row.vector};
+  if (g.src_block > 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
+  if (g.dst_block > 1) return {QUERN_REASON_LAYOUT, "dst.layout", p.dst.layout, QUERN_NHWC};
+  if (g.src[1] != 1) return {QUERN_REASON_LAYOUT, "src.stride[1]", g.src[1], 1};
+  if (g.dst[1] != 1) return {QUERN_REASON_LAYOUT, "dst.stride[1]", g.dst[1], 1};
+  if (!p.epilogue.residual) return {};
+  if (g.residual_block > 1) return {QUERN_REASON_LAYOUT, "residual.layout", p.residual.layout, QUERN_NHWC};
+  if (g.residual[1] != 1) return {QUERN_REASON_LAYOUT, "residual.stride[1]", g.residual[1], 1};
+  return {};
+}
+
 refusal refuse(const full_problem& p, const kernel& row) {
   if (const int64_t c = p.src.size[1] / p.groups; c != 1) return {QUERN_REASON_SHAPE, "src.size[1] / groups", c, 1};
   const geometry& g = geometry_of(p);
@@ -90,6 +111,8 @@ refusal refuse(const full_problem& p, const kernel& row) {
     const int64_t step = g.stride[2] / std::gcd(g.stride[2], g.dilation[2]);
     if (step != row.step) return g.refuse(window_stride, 2, g.stride[2], row.step * g.stride[2] / step);
   }
+  if (row.channels_last)
+    if (const refusal r = refuse_channels(p, row)) return r;
   const turned t = turned_of(p, g, row);
   if (const refusal r = g.refuse_phases(); r || !t.any()) return r;
   return refuse_turned(p, t);
@@ -107,10 +130,12 @@ double compute_cycles(const geometry& g, const turned& t, const kernel& row, con
   // Around a line, or two or three of them at once.
   const bool square = row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
   const bool three = square && row.vector == 16, two = square && row.vector == 8;
-  const double around = in_halves(on) ? (three ? 0.8 : 2.1) : two ? 1.7 : 2.5;
+  const double around = row.channels_last ? 0.7 : in_halves(on) ? (three ? 0.8 : 2.1) : two ? 1.7 : 2.5;
   // Several outputs of a channel whose pixels are spread by the kernel: for taps side by side a pixel serves several.
   const double spread = g.k == 1 || t.src ? 0 : ph.w.in_step == 1 ? 1.5 : 3.5;
-  return pixels * vectors * (inside * rows * (std::max(taps, loads) / 2 + spread) + around);
+  // Narrow vectors of pixels channels last come from a line of the cache each, and again.
+  const double far = row.vector < 16 && !row.channels_last && !t.src && channels_dense(g.src, g.src_block) ? 3 : 0;
+  return pixels * vectors * (inside * rows * (std::max(taps, loads) / 2 + spread) + around + far);
 }
 
 // The most channels that lie side by side in every operand whose blocks are several vectors, 0 where none has such.
@@ -164,15 +189,25 @@ double ways_of(const machine& m) { return double(m.l1) / 4096; }
 // Whether what is under a strip leaves none, as pixels channels last share few sets, but would if they lay closer
 // together, and L2 has room for what is turned.  Lines a page apart then take an AMD core ten clocks each, which finds
 // ways by a hash of addresses (Lipp et al., Take A Way, 2020); Intel's takes four, as for any line of L2, and turning
-// lost a third (Zen 3, Sapphire Rapids).  Vectors of sixteen load a line once instead of twice, as does 3x3 at a step
-// of two: turning gained nothing there, or was not measured.
+// lost a third (Zen 3, Sapphire Rapids).  What loads a line once, as vectors of sixteen and rows of all channels do,
+// has nothing to gain, or was not measured.
 bool is_crowded(const geometry& g, const kernel& row, const machine& m) {
   constexpr int64_t strip = 7;
-  const bool loads_once = row.vector > 8 || (row.taps == 3 && row.step == 2 && g.filter[1] == 3 && g.stride[1] == 2);
+  const bool loads_once = row.vector > 8 || row.channels_last;
   return is_model_of(m.model, amd) && !loads_once && one_call(g) && g.k == 1 && channels_dense(g.src, g.src_block) &&
          in_a_set(pixels_under(g, strip), g.src[4]) >= ways_of(m) &&
          in_a_set(pixels_under(g, strip), crowd) < ways_of(m) &&
          4 * turned_size(g.in, lines_under(g, 1), crowd) <= double(m.l2);
+}
+
+// Inputs of two outputs of each of two lines, for rows of all channels.
+int64_t under_square(const kernel& row) { return int64_t(row.step + row.taps) * (row.step + row.taps); }
+
+// What those rows wait for lines that share sets of L1 with too many others (Zen 3).
+double crowded_cycles(const geometry& g, const kernel& row, const machine& m) {
+  if (in_a_set(double(under_square(row)), g.src[4]) + in_a_set(4, g.dst[4]) <= ways_of(m)) return 0;
+  const double strips = double(g.n * g.out[1] * g.out[2]) / 4, lines = double(up(g.groups, 16) * under_square(row));
+  return 2 * strips * lines;
 }
 
 // Pixels of outputs of a column: four strips, fewer if L1 keeps only what is under those.  Of vectors that come twice
@@ -271,6 +306,8 @@ order order_of(const geometry& g, const kernel& row, const machine& m, double cy
   const double l2 = double(m.l2), l3 = slow_l3(m) ? 0 : double(m.l3);
   const bool in_l3 = kept <= 0.7 * l3;
   const int64_t wide = std::max<int64_t>(1, g.out[2]);
+  // Streams need no order.
+  if (row.channels_last) return {2 * o.all(), wide, false, false};
   // A band by itself is a quarter of L2.
   order by = {l2 / 4, wide, false, false};
   if (in_pieces && in_l3) {
@@ -300,6 +337,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * packed * row.vector) * sizeof(float);
   b.cycles = pace(row, m) * compute_cycles(g, t, row, m) + turning_cycles(g, t, m, double(g.in[1]));
+  if (row.channels_last) b.cycles += crowded_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   if (t.any()) {
@@ -317,16 +355,20 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const bool shared = g.src_block == 1 || g.dst_block == 1 || side_by_side(g, row.vector) > 0;
   const order by = order_of(g, row, m, b.cycles);
   const int64_t lines = std::min(high, lines_of(g, by.bytes));
-  const int64_t least = shared && comes_slowly(g, m) ? std::clamp(up(wanted, fixed), up(high, lines), high) : 1;
+  // Strips of all channels take two lines, and are parted last.
+  const int64_t most = row.channels_last ? std::max<int64_t>(1, high / 2) : up(high, lines_together(g));
+  const int64_t least = row.channels_last              ? std::min(up(wanted, fixed), most)
+                        : shared && comes_slowly(g, m) ? std::clamp(up(wanted, fixed), up(high, lines), high)
+                                                       : 1;
   int64_t together = up(vectors, std::min(vectors, up(wanted, fixed * least))) * row.vector;
   // Blocks of channels that are several vectors begin calls.
   if (const int64_t block = side_by_side(g, row.vector)) together = up(together, block) * block;
   b.word[block_channels] = together;
   b.word[blocks] = up(vectors * row.vector, together);
-  b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), up(high, lines_together(g)));
+  b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), most);
   const bool ahead = by.bands_ahead && b.word[blocks] == 1;
   b.word[column] = by.column;
-  b.word[width] = ahead ? pixels_ahead(g, row) : pixels_kept(g, row, m, by.column);
+  b.word[width] = ahead ? pixels_ahead(g, row) : row.channels_last ? by.column : pixels_kept(g, row, m, by.column);
   // Lines of the cache are vectors, or they would go in pieces.
   const bool streamed = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   b.word[flags] = (ahead ? bands_ahead : 0) | (by.line_ahead ? line_ahead : 0) | (streamed ? streams : 0);
@@ -340,7 +382,7 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   // sixteenth part of a line: Granite Rapids, Zen 4); lines of dst are read before they are written.  An L3 that
   // answers in time has its lines fetched ahead: the slower of the two counts, and of memory the larger operand (3x3 to
   // 7x7, from 3 to 134 MB: three of four within a quarter, Zen 5).  A vector narrower than a line of the cache comes
-  // back for its rest, after L1 has seen the whole plane.
+  // back for its rest, after L1 has seen the whole plane; rows of all channels have no inputs from the strip before.
   const bool slow = slow_l3(m);
   const double bytes = o.image + 2 * o.output;
   const double apart =
@@ -349,8 +391,12 @@ cost predict(const full_problem& p, const kernel& row, const blocking& b, const 
   const double copied = slow ? (0.9 + 0.3 * share) * slow_copy_cycles(g, m)
                              : (0.85 + 0.15 * share) * std::max(o.image, o.output) / copy_rate(m, o.all()) / m.cycle_ns;
   const double plane = 64.0 * double(g.in[1] * g.in[2] + g.out[1] * g.out[2]);
-  const double again = plane > double(m.l1) ? 16.0 / row.vector - 1 : 0;
-  return overlapped(row, m, b, copied + 1.5 * bytes * again / m.l2_rate / m.cycle_ns, slow ? 0.5 : 0.8);
+  // Blocks of a vector are lines of their own.
+  const double in_parts = (g.src_block == row.vector ? 0 : o.image) + (g.dst_block == row.vector ? 0 : 2 * o.output);
+  const double again = row.channels_last      ? o.image * (double(under_square(row)) / (4.0 * row.step * row.step) - 1)
+                       : plane > double(m.l1) ? 1.5 * in_parts * (16.0 / row.vector - 1)
+                                              : 0;
+  return overlapped(row, m, b, copied + again / m.l2_rate / m.cycle_ns, slow ? 0.5 : 0.8);
 }
 
 // [phase][vector][tap][channel of the vector], the last one filled up with zeros.

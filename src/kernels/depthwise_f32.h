@@ -232,59 +232,6 @@ void run_lines(const depthwise_f32& d, const depthwise_column& k, size_t y, size
   }
 }
 
-// Elements from pixel to pixel that leave all pixels an eighth of L1's sets.
-constexpr ptrdiff_t few_sets = 128;
-
-// All lines of both vectors that a line of the cache holds, strips of MR pixels one after the other as run_lines takes
-// them: what is loaded serves both before other pixels of its set come (3x3 at a step of two: 128 to 512 channels, 1.1
-// to 1.6 times as fast, others 0.9, Zen 3).
-template <class V, int MR, int TAPS, int STEP>
-void run_pairs(const depthwise_f32& d, const depthwise_column& k, size_t x, size_t pixels) {
-  constexpr int inputs = (MR - 1) * STEP + TAPS, width = static_cast<int>(V::width);
-  const epilogue_f32& e = *d.out.epilogue;
-  const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  for (size_t y = 0; y < d.y.count; ++y) {
-    const ptrdiff_t line = static_cast<ptrdiff_t>(y) * STEP, beside = static_cast<ptrdiff_t>(x) * STEP;
-    const ptrdiff_t first = line < d.y.begin ? d.y.begin - line : 0;
-    const ptrdiff_t past = d.y.end - line < TAPS ? d.y.end - line : TAPS;
-    const float* src = k.src + (d.plane[0].a + (line + first) * d.y.src + beside * d.x.src);
-    const float* const weights = k.weights + (d.plane[0].b + first * TAPS) * width;
-    float* dst = k.dst + y * d.y.dst + x * d.out.ldc;
-    ptrdiff_t begin = d.x.begin - beside, end = d.x.end - beside;
-    for (ptrdiff_t left = static_cast<ptrdiff_t>(pixels);;) {
-      V acc[2][MR];
-      QUERN_UNROLL for (V(&of)[MR] : acc) QUERN_UNROLL for (V& sum : of) sum = V::zero();
-      const float *row = src, *taps = weights;
-      for (ptrdiff_t r = first; r < past; ++r, row += d.y.src, taps += TAPS * width) {
-        V w[2][TAPS];
-        QUERN_UNROLL for (size_t u = 0; u < 2; ++u) QUERN_UNROLL for (int s = 0; s < TAPS; ++s) w[u][s] =
-            V::load(taps + u * d.weights_vector + s * width);
-        pointers p(row, d.x.src);
-        QUERN_UNROLL for (int c = 0; c < inputs; p.next(c), ++c) {
-          if ((c < TAPS - 1 && c < begin) || (c >= inputs - (TAPS - 1) && c >= end)) continue;
-          QUERN_UNROLL for (int u = 0; u < 2; ++u) {
-            V pixel = V::load(p.get(c) + u * width);
-            V::hold(pixel);
-            QUERN_UNROLL for (int s = 0; s < TAPS; ++s) if (c >= s && (c - s) % STEP == 0 && (c - s) / STEP < MR)
-                acc[u][(c - s) / STEP] = V::fma(pixel, w[u][s], acc[u][(c - s) / STEP]);
-          }
-        }
-      }
-      QUERN_UNROLL for (int u = 0; u < 2; ++u) {
-        const V bias = e.bias ? V::load(e.bias + k.channel + u * width) : V::set1(-0.0f);
-        pointers p(dst + u * width, static_cast<ptrdiff_t>(d.out.ldc));
-        QUERN_UNROLL for (int j = 0; j < MR; p.next(j), ++j) V::min(upper, V::max(lower, acc[u][j] + bias))
-            .store(const_cast<float*>(p.get(j)));
-      }
-      left -= MR;
-      if (left <= 0) break;
-      const ptrdiff_t on = left < MR ? left : MR;
-      src += on * STEP * d.x.src, begin -= on * STEP, end -= on * STEP, dst += static_cast<size_t>(on) * d.out.ldc;
-      left += MR - on;
-    }
-  }
-}
-
 // Sums of so many pixels on their way through the epilogue, but for the first `skip`.  One copy, as it is long.
 template <class V>
 [[gnu::noinline]] void finish_pixels(const depthwise_f32& d, const depthwise_column& k, size_t vector, size_t y,
@@ -313,10 +260,6 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   const size_t next_dst = MR * (dense ? V::width : d.out.ldc);
   const gemm_tap only = dense ? d.plane[0] : gemm_tap{};
   const ptrdiff_t taps = static_cast<ptrdiff_t>(TAPS ? TAPS : d.x.taps);
-  if constexpr (L == lanes::whole && V::width == 8 && TAPS == 3 && STEP == 2) {
-    if (d.x.src % few_sets == 0 && k.vectors == 2 && d.y.taps == TAPS && d.y.step == STEP && k.bare)
-      return run_pairs<V, 4, TAPS, STEP>(d, k, x, MR * strips);
-  }
   size_t y = 0;
   constexpr int pixels = part || FETCHES || MR % 7 ? 0 : together<V, TAPS, STEP>;
   if constexpr (pixels != 0) {
