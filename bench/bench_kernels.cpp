@@ -62,40 +62,45 @@ constexpr quern::epilogue_f32 nothing = {.alpha = 1,
                                          .lower = -std::numeric_limits<float>::infinity(),
                                          .upper = std::numeric_limits<float>::infinity()};
 
-// One row of pixels away from the image's edges; a kernel for any width gets a filter of 4 by 4, stride 1.
+// The lines of a tile away from the image's edges, of four tiles' channels where all of a pixel come first; a kernel
+// for any width gets a filter of 4 by 4, stride 1.
 struct depthwise_tile {
-  depthwise_tile(const quern::kernel& row, size_t width) : filter(width) {
-    const size_t n = row.nr, m = row.mr, step = row.step ? row.step : 1;
-    const size_t pixels = (m - 1) * step + filter;
-    src = floats(filter * pixels * n), weights = floats(filter * filter * n), dst = floats(row.mr * n);
-    for (size_t i = 0; i < filter * pixels * n; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
+  depthwise_tile(const quern::kernel& row, size_t width) : filter(width), vector(row.vector) {
+    const size_t n = row.nr * (row.channels_last ? 4 : 1), m = row.mr, step = row.step ? row.step : 1;
+    const size_t lines = row.lines ? row.lines : 1, pixels = (m - 1) * step + filter,
+                 high = (lines - 1) * step + filter;
+    src = floats(high * pixels * n), weights = floats(filter * filter * n), dst = floats(lines * m * n);
+    for (size_t i = 0; i < high * pixels * n; ++i) src.get()[i] = static_cast<float>(i * 7 % 13) - 6;
     for (size_t i = 0; i < filter * filter * n; ++i) weights.get()[i] = static_cast<float>(i * 5 % 11) - 5;
     call.x = {.count = m, .taps = filter, .step = static_cast<ptrdiff_t>(step), .begin = 0};
     call.x.end = static_cast<ptrdiff_t>(pixels), call.x.src = static_cast<ptrdiff_t>(n);
-    call.y = {.count = 1, .taps = filter, .step = 1, .begin = 0, .end = static_cast<ptrdiff_t>(filter)};
-    call.y.src = static_cast<ptrdiff_t>(pixels * n);
+    call.y = {.count = lines, .taps = filter, .step = static_cast<ptrdiff_t>(step), .begin = 0};
+    call.y.end = static_cast<ptrdiff_t>(high), call.y.src = static_cast<ptrdiff_t>(pixels * n), call.y.dst = m * n;
     call.n = n, call.planes = 1, call.plane = &plane;
-    call.src = src.get(), call.src_vector = n;
-    call.weights = weights.get(), call.multiplier = 1;
+    call.src = src.get(), call.src_vector = call.dst_vector = vector;
+    call.weights = weights.get(), call.weights_vector = filter * filter * vector, call.multiplier = 1;
     call.out.c = dst.get(), call.out.ldc = n;
     call.out.epilogue = &nothing;
   }
   bool right() const {
-    for (size_t i = 0; i < call.x.count; ++i)
-      for (size_t c = 0; c < call.n; ++c) {
-        float sum = 0;
-        for (size_t r = 0; r < filter; ++r)
-          for (size_t s = 0; s < filter; ++s) {
-            const size_t pixel = i * static_cast<size_t>(call.x.step) + s;
-            sum += call.src[r * static_cast<size_t>(call.y.src) + pixel * call.n + c] *
-                   call.weights[(r * filter + s) * call.n + c];
-          }
-        if (sum != call.out.c[i * call.out.ldc + c]) return false;
-      }
+    for (size_t y = 0; y < call.y.count; ++y)
+      for (size_t i = 0; i < call.x.count; ++i)
+        for (size_t c = 0; c < call.n; ++c) {
+          float sum = 0;
+          for (size_t r = 0; r < filter; ++r)
+            for (size_t s = 0; s < filter; ++s) {
+              const size_t line = y * static_cast<size_t>(call.y.step) + r;
+              const size_t pixel = i * static_cast<size_t>(call.x.step) + s;
+              sum += call.src[line * static_cast<size_t>(call.y.src) + pixel * call.n + c] *
+                     call.weights[(c / vector * filter * filter + r * filter + s) * vector + c % vector];
+            }
+          if (sum != call.out.c[y * call.y.dst + i * call.out.ldc + c]) return false;
+        }
     return true;
   }
+  double flops() const { return 2.0 * static_cast<double>(call.y.count * call.x.count * call.n * filter * filter); }
 
-  size_t filter;
+  size_t filter, vector;
   quern::gemm_tap plane = {0, 0};
   aligned src = floats(0), weights = floats(0), dst = floats(0);
   quern::depthwise_f32 call = {};
@@ -279,7 +284,7 @@ void run(benchmark::State& state, const quern::kernel& row, uint64_t isa) {
     measure(state, row, t, t.flops(), [&] { row.few_planes(t.call); });
   } else {
     const depthwise_tile t(row, size);
-    measure(state, row, t, outputs * static_cast<double>(size * size), [&] { row.depthwise(t.call); });
+    measure(state, row, t, t.flops(), [&] { row.depthwise(t.call); });
   }
 }
 

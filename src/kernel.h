@@ -717,9 +717,9 @@ struct kernel {
   bool channels_last = false;   // all of a few pixels before the next ones: squares of `taps`, channels last alone
   int16_t group = 0;            // channels in and out of a group, 0: any
   bool several_groups = false;  // of any size up to half a vector, side by side in one
-  int16_t lines = 0;  // of outputs that one call takes; tma: most taps of a filter that stays in shared memory
-  int16_t tile = 0;   // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
-                      // group: blocks that registers let share a multiprocessor
+  int16_t lines = 0;            // of outputs that a tile has; tma: most taps of a filter that stays in shared memory
+  int16_t tile = 0;  // winograd_line_f32, grouped_*winograd_f32: m, outputs of a tile; dot_f32: its sums; walk,
+                     // group: blocks that registers let share a multiprocessor
 
   const kernel_list* winograd = nullptr;  // gemm_f32, split_f32: winograd_f32 rows of its ISA, if the build has them
 

@@ -356,7 +356,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const order by = order_of(g, row, m, b.cycles);
   const int64_t lines = std::min(high, lines_of(g, by.bytes));
   // Strips of all channels take two lines, and are parted last.
-  const int64_t most = row.channels_last ? std::max<int64_t>(1, high / 2) : up(high, lines_together(g));
+  const int64_t most = row.channels_last ? std::max<int64_t>(1, high / row.lines) : up(high, lines_together(g));
   const int64_t least = row.channels_last              ? std::min(up(wanted, fixed), most)
                         : shared && comes_slowly(g, m) ? std::clamp(up(wanted, fixed), up(high, lines), high)
                                                        : 1;
