@@ -130,9 +130,9 @@ double compute_cycles(const geometry& g, const turned& t, const kernel& row, con
   // Around a line, or two or three of them at once.
   const bool square = row.taps == 3 && row.step == 1 && g.filter[1] == 3 && g.stride[1] == 1;
   const bool three = square && row.vector == 16, two = square && row.vector == 8;
-  // Rows of all channels have strips of one pixel where an image has one line or column, whose weights serve it alone.
-  const bool single = row.channels_last && std::min(g.out[1], g.out[2]) < 2;
-  const double around = row.channels_last ? (single ? 15 : 0.7) : in_halves(on) ? (three ? 0.8 : 2.1) : two ? 1.7 : 2.5;
+  // Of one line or column, rows of all channels have strips whose weights serve one or two sums.
+  const double alone = g.out[2] < 2 ? 15 : g.out[1] < 2 ? 4 : 0.7;
+  const double around = row.channels_last ? alone : in_halves(on) ? (three ? 0.8 : 2.1) : two ? 1.7 : 2.5;
   // Several outputs of a channel whose pixels are spread by the kernel: for taps side by side a pixel serves several.
   const double spread = g.k == 1 || t.src ? 0 : ph.w.in_step == 1 ? 1.5 : 3.5;
   // Narrow vectors of pixels channels last come from a line of the cache each, and again.

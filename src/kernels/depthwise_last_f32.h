@@ -6,7 +6,7 @@
 // A strip is some pixels of two lines of outputs.  It walks along the channels, as many at a time as a line of the
 // cache holds: what lies under it are streams that hardware foresees, however far apart pixels lie.  A vector of
 // channels through all lines (depthwise_f32.h) reads memory in steps instead, and comes back for the other half of a
-// line.  (3x3: 1.1 to 1.6 times as fast, Zen 3; 5x5 and 7x7 0.8, whose strips of seven pixels read less.)  XNNPACK
+// line.  (3x3: 1.1 to 1.9 times as fast, Zen 3; 5x5 and 7x7 0.8, whose strips of seven pixels read less.)  XNNPACK
 // walks so, a pixel at a time.
 #pragma once
 
@@ -111,32 +111,33 @@ constexpr kind_of_strip strips_of = {LINES,
 
 template <class V, int TAPS, int STEP>
 void run_depthwise_last(const depthwise_f32& d) {
-  // Images of seven pixels or twice as many are at the border everywhere: long strips ask for it less often.  Where
-  // pixels share few sets of L1 it does not keep what is under those.
-  const kind_of_strip* chosen = &strips_of<V, 2, 2, 2, TAPS, STEP>;
+  // Two lines at a time, and a last one.  Images of seven pixels or twice as many are at the border everywhere: long
+  // strips ask for it less often.  Where pixels share few sets of L1 it does not keep what is under those.
+  const kind_of_strip *two = &strips_of<V, 2, 2, 2, TAPS, STEP>, *one = &strips_of<V, 1, 2, 2, TAPS, STEP>;
   if constexpr (STEP == 1)
     if ((d.x.count == 7 || d.x.count == 14) && d.x.src % 128 != 0 && d.x.begin < TAPS &&
-        d.x.end >= static_cast<ptrdiff_t>(d.x.count))
-      chosen = &strips_of<V, 2, 7, 1, TAPS, STEP, missing::ends>;
-  if (d.y.count < 2 || d.x.count < 2) chosen = &strips_of<V, 1, 1, 1, TAPS, STEP>;
-  const kind_of_strip& kind = *chosen;
+        d.x.end >= static_cast<ptrdiff_t>(d.x.count)) {
+      two = &strips_of<V, 2, 7, 1, TAPS, STEP, missing::ends>;
+      one = &strips_of<V, 1, 7, 1, TAPS, STEP, missing::ends>;
+    }
+  if (d.x.count < 2) two = one = &strips_of<V, 1, 1, 1, TAPS, STEP>;
   constexpr size_t W = V::width, run = 128 / W;
   const size_t vectors = d.n / W;
   const bool plain = d.out.epilogue->clamp_only;
   alignas(64) float room[14 * run * W];
   const gemm_tap plane = d.planes ? d.plane[0] : gemm_tap{};
-  const ptrdiff_t rows = static_cast<ptrdiff_t>(kind.lines - 1) * STEP + TAPS,
-                  advance = static_cast<ptrdiff_t>(kind.pixels) * STEP, inputs = advance - STEP + TAPS;
-  for (size_t y = 0; y < d.y.count; y += kind.lines) {
-    // The last ones lie over those before, which are there already.
-    const size_t top = y + kind.lines > d.y.count ? d.y.count - kind.lines : y;
-    const ptrdiff_t line = static_cast<ptrdiff_t>(top) * STEP;
+  for (size_t y = 0, lines; y < d.y.count; y += lines) {
+    const kind_of_strip& kind = d.y.count - y < two->lines ? *one : *two;
+    lines = kind.lines;
+    const ptrdiff_t line = static_cast<ptrdiff_t>(y) * STEP, rows = static_cast<ptrdiff_t>(lines - 1) * STEP + TAPS,
+                    advance = static_cast<ptrdiff_t>(kind.pixels) * STEP, inputs = advance - STEP + TAPS;
     for (size_t x = 0, strips; x < d.x.count; x += strips * kind.pixels) {
+      // The last pixels lie over those before, which are there already.
       const size_t left = x + kind.pixels > d.x.count ? d.x.count - kind.pixels : x;
       const ptrdiff_t pixel = static_cast<ptrdiff_t>(left) * STEP;
       const strip_last s = {d.src + (d.origin + plane.a + line * d.y.src + pixel * d.x.src),
                             d.weights + plane.b * static_cast<ptrdiff_t>(W),
-                            d.out.c + top * d.y.dst + left * d.out.ldc,
+                            d.out.c + y * d.y.dst + left * d.out.ldc,
                             d.y.begin - line,
                             d.planes ? d.y.end - line : 0,
                             d.x.begin - pixel,
@@ -148,11 +149,11 @@ void run_depthwise_last(const depthwise_f32& d) {
           const size_t whole = count / kind.vectors * kind.vectors;
           kind.sums(d, s, 1, v, whole, room, count * W);
           if (whole < count) kind.sums_of_one(d, s, 1, v + whole, 1, room + whole * W, count * W);
-          for (size_t l = y - top; l < kind.lines; ++l) {
+          for (size_t l = 0; l < lines; ++l) {
             const size_t skip = x - left;
             output_f32 out = d.out;
             out.c = s.dst + l * d.y.dst + skip * d.out.ldc + v * W, out.channel += v * W;
-            if (out.residual) out.residual += (top + l) * d.y.residual + x * out.ldr + v * W;
+            if (out.residual) out.residual += (y + l) * d.y.residual + x * out.ldr + v * W;
             V::finish(out, kind.pixels - skip, count * W, room + (l * kind.pixels + skip) * count * W, count * W);
           }
         }
