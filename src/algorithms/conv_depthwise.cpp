@@ -81,14 +81,19 @@ refusal refuse_turned(const full_problem& p, const turned& t) {
   return {QUERN_REASON_SHAPE, "(filter rows * row of src + row of dst) * 16", int64_t(std::min(size, 1e18)), most};
 }
 
+// A row's step along an axis, after dilation has made classes.
+refusal refuse_step(const geometry& g, const kernel& row, int axis) {
+  const int64_t step = g.stride[axis] / std::gcd(g.stride[axis], g.dilation[axis]);
+  return step == row.step ? refusal{} : g.refuse(window_stride, axis, g.stride[axis], row.step * g.stride[axis] / step);
+}
+
 // Of rows that take whole vectors of channels side by side.
 refusal refuse_channels(const full_problem& p, const kernel& row) {
   const geometry& g = geometry_of(p);
   for (int axis : {0, 1})
     if (const int64_t taps = axis ? row.taps : 1; g.filter[axis] != taps)
       return g.refuse(window_filter, axis, g.filter[axis], taps);
-  const int64_t step = g.stride[1] / std::gcd(g.stride[1], g.dilation[1]);
-  if (step != row.step) return g.refuse(window_stride, 1, g.stride[1], row.step * g.stride[1] / step);
+  if (const refusal r = refuse_step(g, row, 1)) return r;
   if (g.k > 1) return {QUERN_REASON_SHAPE, "dst.size[1] / groups", g.k, 1};
   if (g.groups % row.vector) return {QUERN_REASON_SHAPE, "groups", g.groups, up(g.groups, row.vector) * row.vector};
   if (g.src_block > 1) return {QUERN_REASON_LAYOUT, "src.layout", p.src.layout, QUERN_NHWC};
@@ -108,8 +113,7 @@ refusal refuse(const full_problem& p, const kernel& row) {
   if (row.taps) {
     if (g.filter[2] != row.taps) return g.refuse(window_filter, 2, g.filter[2], row.taps);
     if (g.transposed && g.stride[2] != 1) return {QUERN_REASON_SHAPE, "op", p.op, QUERN_CONV};
-    const int64_t step = g.stride[2] / std::gcd(g.stride[2], g.dilation[2]);
-    if (step != row.step) return g.refuse(window_stride, 2, g.stride[2], row.step * g.stride[2] / step);
+    if (const refusal r = refuse_step(g, row, 2)) return r;
   }
   if (row.channels_last)
     if (const refusal r = refuse_channels(p, row)) return r;
@@ -226,7 +230,7 @@ int64_t column_pixels(const geometry& g, const kernel& row, const machine& m) {
 
 // Pixels of a line that go together where all lines of a band follow: a strip, or what L1 keeps under the filter.
 int64_t pixels_kept(const geometry& g, const kernel& row, const machine& m, int64_t most) {
-  if (g.src_block > 1 || ways_of(g, most) <= ways_of(m)) return most;
+  if (row.channels_last || g.src_block > 1 || ways_of(g, most) <= ways_of(m)) return most;
   return std::min(most, std::max<int64_t>(row.mr, column_pixels(g, row, m)));
 }
 
@@ -370,7 +374,7 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   b.word[bands] = std::min(std::clamp(up(wanted, fixed * b.word[blocks]), least, high), most);
   const bool ahead = by.bands_ahead && b.word[blocks] == 1;
   b.word[column] = by.column;
-  b.word[width] = ahead ? pixels_ahead(g, row) : row.channels_last ? by.column : pixels_kept(g, row, m, by.column);
+  b.word[width] = ahead ? pixels_ahead(g, row) : pixels_kept(g, row, m, by.column);
   // Lines of the cache are vectors, or they would go in pieces.
   const bool streamed = streams_outputs(g, m) && row.vector == 16 && (g.dst[3] | g.dst[4]) % 16 == 0;
   b.word[flags] = (ahead ? bands_ahead : 0) | (by.line_ahead ? line_ahead : 0) | (streamed ? streams : 0);

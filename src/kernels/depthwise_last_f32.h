@@ -26,8 +26,8 @@ struct strip_last {
   ptrdiff_t first_line, past_lines, begin, end;
 };
 
-// Which inputs of a line may be padding: none, some of the first and last taps - 1, any.
-enum class missing { none, ends, any };
+// Which inputs of a line may be padding, as in depthwise_f32.h: none, some of the first and last taps - 1, any.
+enum missing { none, some, any };
 
 // `strips` strips side by side, `vectors` vectors of each from vector `v` on.  They are finished in dst or, where the
 // epilogue is more than bounds, left as SUMS in `room`, `room_row` floats a pixel.
@@ -52,12 +52,11 @@ template <class V, int LINES, int MR, int VECTORS, int TAPS, int STEP, missing M
           QUERN_UNROLL for (V& sum : of_pixel) sum = V::zero();
       const char* row = reinterpret_cast<const char*>(src);
       each_number<0, rows>([&]<int r>() __attribute__((always_inline)) {
-        if (MISS == missing::none || (r >= s.first_line && r < s.past_lines)) {
+        if (MISS == none || (r >= s.first_line && r < s.past_lines)) {
           pointers p(reinterpret_cast<const float*>(row), pixel);
           QUERN_UNROLL for (int c = 0; c < inputs; p.next(c), ++c) {
-            constexpr int end = TAPS - 1;
-            if ((MISS == missing::any || (MISS == missing::ends && c < end)) && c < s.begin) continue;
-            if ((MISS == missing::any || (MISS == missing::ends && c >= inputs - end)) && c >= s.end) continue;
+            if ((MISS == any || (MISS == some && c < TAPS - 1)) && c < s.begin) continue;
+            if ((MISS == any || (MISS == some && c >= inputs - (TAPS - 1))) && c >= s.end) continue;
             QUERN_UNROLL for (int u = 0; u < VECTORS; ++u) {
               V input = V::load(p.get(c) + u * W);
               V::hold(input);
@@ -99,15 +98,18 @@ struct kind_of_strip {
   run inside, any, one, sums, sums_of_one;
 };
 
-template <class V, int LINES, int MR, int VECTORS, int TAPS, int STEP, missing MISS = missing::any>
+template <class V, int LINES, int MR, int VECTORS, int TAPS, int STEP, missing MISS = any>
 constexpr kind_of_strip strips_of = {LINES,
                                      MR,
                                      VECTORS,
-                                     run_strips<V, LINES, MR, VECTORS, TAPS, STEP, missing::none, false>,
+                                     run_strips<V, LINES, MR, VECTORS, TAPS, STEP, none, false>,
                                      run_strips<V, LINES, MR, VECTORS, TAPS, STEP, MISS, false>,
                                      run_strips<V, LINES, MR, 1, TAPS, STEP, MISS, false>,
                                      run_strips<V, LINES, MR, VECTORS, TAPS, STEP, MISS, true>,
                                      run_strips<V, LINES, MR, 1, TAPS, STEP, MISS, true>};
+
+// Elements from pixel to pixel that leave all pixels an eighth of L1's sets.
+constexpr ptrdiff_t few_sets = 128;
 
 template <class V, int TAPS, int STEP>
 void run_depthwise_last(const depthwise_f32& d) {
@@ -115,10 +117,10 @@ void run_depthwise_last(const depthwise_f32& d) {
   // strips ask for it less often.  Where pixels share few sets of L1 it does not keep what is under those.
   const kind_of_strip *two = &strips_of<V, 2, 2, 2, TAPS, STEP>, *one = &strips_of<V, 1, 2, 2, TAPS, STEP>;
   if constexpr (STEP == 1)
-    if ((d.x.count == 7 || d.x.count == 14) && d.x.src % 128 != 0 && d.x.begin < TAPS &&
+    if ((d.x.count == 7 || d.x.count == 14) && d.x.src % few_sets != 0 && d.x.begin < TAPS &&
         d.x.end >= static_cast<ptrdiff_t>(d.x.count)) {
-      two = &strips_of<V, 2, 7, 1, TAPS, STEP, missing::ends>;
-      one = &strips_of<V, 1, 7, 1, TAPS, STEP, missing::ends>;
+      two = &strips_of<V, 2, 7, 1, TAPS, STEP, some>;
+      one = &strips_of<V, 1, 7, 1, TAPS, STEP, some>;
     }
   if (d.x.count < 2) two = one = &strips_of<V, 1, 1, 1, TAPS, STEP>;
   constexpr size_t W = V::width, run = 128 / W;

@@ -151,8 +151,7 @@ void reorder_few(size_t channels, size_t pixels, reorder_view<const float> src, 
 // Two or three channels, as pixels that follow each other and as rows: W pixels are as many registers here as there,
 // and each lane of one is of the first two of the others or of the third.
 template <class R, bool to_rows>
-void reorder_woven(size_t channels, size_t pixels, const reorder_view<const float>& src,
-                   const reorder_view<float>& dst) {
+void reorder_woven(size_t channels, size_t pixels, reorder_view<const float> src, reorder_view<float> dst) {
   constexpr size_t W = R::width;
   typename R::order pair[3], third[3];
   uint32_t of_third[3] = {};
@@ -196,15 +195,6 @@ struct reorder_paths {
        reorder_few<R, few::apart, few::apart>}};
 };
 
-// How `channels` channels at most are seen, as a place in the list of widths.
-template <class R>
-int view_of(const reorder_side& side, size_t channels) {
-  if (side.block == 1) return 0;
-  int view = side.block < 8 ? 1 : side.block < 16 || R::width == 8 ? 2 : 3;
-  while (view > 1 && reorder_widths[view - 1] >= channels) --view;
-  return view;
-}
-
 // What is no whole tile passes through one: `channels` of at most so many channels as tiles have.
 template <class R>
 void reorder_parts(int f, int t, size_t channels, size_t pixels, reorder_view<const float> src,
@@ -243,7 +233,7 @@ void reorder_pixels(const reorder_f32& call) {
   }
   // Where the last channels are less than a tile, some go once more, so that it is whole.
   const size_t most = static_cast<size_t>(
-      reorder_widths[view_of<R>(from, W) > view_of<R>(to, W) ? view_of<R>(from, W) : view_of<R>(to, W)]);
+      reorder_widths[view_of<W>(from, W) > view_of<W>(to, W) ? view_of<W>(from, W) : view_of<W>(to, W)]);
   const size_t last = call.channels > most ? call.channels - most : 0;
   const auto begins_there = [&](const reorder_side& s) {
     return s.block == 1 || s.block > 16 || (s.block <= W && last % s.block == 0);
@@ -263,45 +253,37 @@ void reorder_pixels(const reorder_f32& call) {
     }
     if (again && c > last) c = last;
     const size_t left = call.channels - c;
-    const int f = view_of<R>(from, left), t = view_of<R>(to, left);
+    const int f = view_of<W>(from, left), t = view_of<W>(to, left);
     const size_t views[] = {size_t(reorder_widths[f]), size_t(reorder_widths[t])}, T = views[views[0] < views[1]];
     const reorder_view<const float> src = {call.src + offset_of(from, c), from.channel, from.pixel};
     const reorder_view<float> dst = {call.dst + offset_of(to, c), to.channel, to.pixel};
-    // Registers hold pixels that follow each other; the last tile of a line may have some that the one before has.
-    const auto lies_whole = [](const reorder_side& s, size_t view) {
-      return view == 1 || view == W || s.pixel == view;
-    };
-    if (left < T || call.pixels < W || !lies_whole(from, views[0]) || !lies_whole(to, views[1])) {
+    // The last tile of a line may have pixels that the one before has.
+    if (left < T || call.pixels < W || !lies_whole<W>(from, views[0]) || !lies_whole<W>(to, views[1])) {
       done = left < T ? left : T;
-      if constexpr (R::width == 16) {
-        const auto woven = [&](const reorder_side& side, const reorder_side& rows) {
-          return (done == 2 || done == 3) && side.pixel == done && rows.block == 1 && call.pixels >= W;
-        };
-        const bool to_rows = woven(from, to);
-        if (to_rows || woven(to, from)) {
-          (to_rows ? reorder_woven<R, true> : reorder_woven<R, false>)(done, call.pixels, src, dst);
-          continue;
-        }
-      }
       if (T == 4 && call.pixels >= W) {
         const auto lies = [&](const reorder_side& s) {
           return s.block == 1 ? few::rows : s.pixel <= 4 && s.pixel >= done ? few::together : few::apart;
         };
-        paths::some[int(lies(from))][int(lies(to))](done, call.pixels, src, dst);
+        const few in = lies(from), out = lies(to);
+        auto move = paths::some[int(in)][int(out)];
+        // Pixels of two or three channels that are all there are.
+        if constexpr (W == 16) {
+          const bool weave = done == 2 || done == 3;
+          if (weave && in == few::together && from.pixel == done && out == few::rows) move = reorder_woven<R, true>;
+          if (weave && in == few::rows && out == few::together && to.pixel == done) move = reorder_woven<R, false>;
+        }
+        move(done, call.pixels, src, dst);
         continue;
       }
       reorder_parts<R>(f, t, done, call.pixels, src, dst);
       continue;
     }
-    // From tile to tile: as far as a whole number of blocks, or within one that has them all.
-    const auto step = [&](const reorder_side& s, size_t view) {
-      return view == 1 || view == s.block ? T / view * s.channel : T;
-    };
     const bool even = from.block != 2 * W && to.block != 2 * W;
     const size_t tiles = even ? left / T : 1, pixels = call.pixels / W;
     done = tiles * T;
     // Lines of memory are finished before the next ones begin: of pixels that have many channels, whole rows of tiles.
-    const size_t in[] = {W * from.pixel, step(from, views[0])}, out[] = {W * to.pixel, step(to, views[1])};
+    const size_t in[] = {W * from.pixel, tile_step(from, views[0], T)},
+                 out[] = {W * to.pixel, tile_step(to, views[1], T)};
     const size_t rest = call.pixels % W, end = call.pixels - W;
     if (to.block <= 16) {
       paths::whole[f][t](src, dst, {{pixels, tiles}, {in[0], in[1]}, {out[0], out[1]}, rest}, call.stream);

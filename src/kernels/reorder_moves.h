@@ -259,12 +259,9 @@ size_t reorder_by_moves(const reorder_f32& call, size_t c) {
   if (!move || tiles == 0 || (t != 0 && to < from && to < R::width && call.to.pixel != to) ||
       (f == 0 || t == 0) * 8 > call.pixels)
     return 0;
-  const auto step = [&](const reorder_side& s, size_t view) {
-    return view == 1 || view == s.block ? T / view * s.channel : T;
-  };
   const reorder_view<const float> src = {call.src + offset_of(call.from, c), call.from.channel, call.from.pixel};
   const reorder_view<float> dst = {call.dst + offset_of(call.to, c), call.to.channel, call.to.pixel};
-  const reorder_grid grid = {{call.pixels, tiles}, {1, step(call.from, from)}, {1, step(call.to, to)}};
+  const reorder_grid grid = {{call.pixels, tiles}, {1, tile_step(call.from, from, T)}, {1, tile_step(call.to, to, T)}};
   const bool pieces = f != 0 && t != 0;
   const size_t planes = f == 0 ? call.from.channel : t == 0 ? call.to.channel : 1;
   const size_t apart = least(lines_apart(call, call.from.pixel), lines_apart(call, call.to.pixel));

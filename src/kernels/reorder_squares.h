@@ -41,15 +41,16 @@ size_t reorder_by_squares(const reorder_f32& call, size_t c) {
       {move_squares<R, 8, 1>, move_squares<R, 8, 4>, nullptr, move_squares<R, 8, W>},
       {move_squares<R, W, 1>, move_squares<R, W, 4>, move_squares<R, W, 8>, move_squares<R, W, W>}};
   const reorder_side &from = call.from, &to = call.to;
-  const auto place = [](const reorder_side& s) { return s.block == 1 ? 0 : s.block < 8 ? 1 : s.block < W ? 2 : 3; };
-  const auto whole = [](const reorder_side& s) { return s.block == 1 || s.block >= W || s.pixel == s.block; };
-  const move squares = moves[place(from)][place(to)];
+  const int f = view_of<W>(from, W), t = view_of<W>(to, W);
+  const size_t views[] = {reorder_widths[f], reorder_widths[t]};
+  const move squares = moves[f][t];
   const size_t tiles = (call.channels - c) / W;
   const bool to_wide = to.block > W, wide = from.block > W || to_wide;
   const bool crowd = crowded(from.block == 1 ? from.channel : to.block == 1 ? to.channel : 1);
   // Of few pixels the last square moves too much twice; few planes are lines that stay; of pixels a multiple of 4 KiB
   // apart L1 keeps no square's lines.
-  if (call.halves || !squares || tiles == 0 || call.pixels < 4 * W || !whole(from) || !whole(to) || share_lines(call) ||
+  if (call.halves || !squares || tiles == 0 || call.pixels < 4 * W || !lies_whole<W>(from, views[0]) ||
+      !lies_whole<W>(to, views[1]) || share_lines(call) ||
       (to_wide && from.block == 1 && call.channels <= 64 && !crowd) || (to_wide && to.pixel % 1024 == 0))
     return 0;
 
@@ -57,8 +58,8 @@ size_t reorder_by_squares(const reorder_f32& call, size_t c) {
   // foresees so many of those, of crowded ones few.  Lines of odd planes have parts of two squares: along them.
   const bool odd = to.block < W && to.channel % 16 != 0;
   const size_t together = !wide || odd ? 1 : to_wide && from.block > 1 ? tiles : crowd ? 2 : 8;
-  const auto step = [](const reorder_side& s) { return s.block > W ? W : W / s.block * s.channel; };
-  const size_t along[] = {W * from.pixel, W * to.pixel}, across[] = {step(from), step(to)};
+  const size_t along[] = {W * from.pixel, W * to.pixel},
+               across[] = {tile_step(from, views[0], W), tile_step(to, views[1], W)};
   const size_t lines = call.pixels / W, rest = call.pixels % W, last = call.pixels - W;
   const float* src = call.src + offset_of(from, c);
   float* dst = call.dst + offset_of(to, c);

@@ -25,6 +25,26 @@ struct reorder_view {
 inline size_t least(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t offset_of(const reorder_side& s, size_t c) { return c / s.block * s.channel + c % s.block; }
 
+// How `channels` channels at most are seen in registers of W floats, as a place in the list of widths.
+template <size_t W>
+int view_of(const reorder_side& side, size_t channels) {
+  if (side.block == 1) return 0;
+  int view = side.block < 8 ? 1 : side.block < 16 || W == 8 ? 2 : 3;
+  while (view > 1 && reorder_widths[view - 1] >= channels) --view;
+  return view;
+}
+
+// Whether what a register of this view holds lies together.
+template <size_t W>
+bool lies_whole(const reorder_side& s, size_t view) {
+  return view == 1 || view == W || s.pixel == view;
+}
+
+// From tile to tile of so many channels: as far as a whole number of blocks, or within one that has them all.
+inline size_t tile_step(const reorder_side& s, size_t view, size_t channels) {
+  return view == 1 || view == s.block ? channels / view * s.channel : channels;
+}
+
 // Rows of whole tiles: the second count and its steps lead from row to row.  Where pixels are left at a row's end, so
 // many, one tile more takes them and the ones before them, unless they are few.
 struct reorder_grid {
