@@ -199,7 +199,7 @@ TEST_F(Tune, KeepsToItsBudget) {
   tuner t(QUERN_TUNE_HEAVY);
   t.budget.milliseconds = 2;
   ASSERT_EQ(t.run(p, wish_of()), QUERN_OK) << t.error.text;
-  EXPECT_LT(t.tuned.elapsed_ns, 1e9);
+  EXPECT_LT(t.tuned.elapsed_ns, 10e9);  // of the 20 s of its level
   if (t.rows.empty() || t.rows[0].find("ms=2 ") == std::string::npos) GTEST_SKIP() << "too fast or too slow to be cut";
   tuner same(QUERN_TUNE_HEAVY), longer(QUERN_TUNE_HEAVY);
   same.budget.milliseconds = 2, longer.budget.milliseconds = 50;
@@ -209,23 +209,37 @@ TEST_F(Tune, KeepsToItsBudget) {
   EXPECT_GT(longer.tuned.launches, 0u);
 }
 
+// However many times it is asked: how often that is, the clock of the machine says, but at least once a candidate.
 TEST_F(Tune, StopsWhenTheCallerSaysSo) {
   const quern_problem p = small();
-  for (const int after : {0, 1, 3, 10}) {
+  bool ended = false;
+  uint32_t stops = 0;
+  for (; !ended; ++stops) {
     struct counting : tuner {
       using tuner::tuner;
-      int left = 0;
+      uint32_t left = 0;
+      bool stopped = false;
     } t(QUERN_TUNE_NORMAL);
-    t.left = after;
+    t.left = stops;
     t.budget.milliseconds = 10000;  // not ended by the clock of a busy machine
     t.budget.self = static_cast<tuner*>(&t);
     t.budget.progress = [](void* self, const quern_tuned* so_far) {
       EXPECT_EQ(so_far->size, sizeof *so_far);
-      return static_cast<counting*>(static_cast<tuner*>(self))->left-- == 0 ? 1 : 0;
+      counting& of = *static_cast<counting*>(static_cast<tuner*>(self));
+      EXPECT_FALSE(of.stopped) << "asked again after it was told to stop";
+      of.stopped = of.left-- == 0;
+      return of.stopped ? 1 : 0;
     };
-    EXPECT_EQ(t.run(p, wish_of()), QUERN_CANCELLED);
-    EXPECT_EQ(t.error.status, QUERN_CANCELLED);
-    EXPECT_TRUE(t.rows.empty());
+    const quern_status status = t.run(p, wish_of());
+    ended = !t.stopped;
+    EXPECT_EQ(status, ended ? QUERN_OK : QUERN_CANCELLED);
+    EXPECT_EQ(t.rows.size(), ended ? 1u : 0u);
+    if (ended) {
+      EXPECT_GE(stops, t.tuned.candidates);
+    } else {
+      EXPECT_EQ(t.error.status, QUERN_CANCELLED);
+      EXPECT_STREQ(t.error.field, "progress");
+    }
   }
 }
 
