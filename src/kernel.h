@@ -108,7 +108,8 @@ struct gemm_f32 {
   bool accumulate;     // start from C instead of from zero
   const float* ahead;  // a hint: what to fetch meanwhile, so many elements on a step of k; NULL: B itself
   size_t pace;
-  bool near;  // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
+  bool near;   // a hint: B is in L1, nothing of it is to be fetched, and what is ahead goes there
+  bool apart;  // a hint: what the next tap reads of A, and the next tile, does not follow what this one does
   output_f32 out;
   // So many tiles follow the first, each these elements, and output channels, further on; what is ahead goes on, too.
   size_t more;

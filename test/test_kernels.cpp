@@ -309,7 +309,7 @@ TEST_P(kernels, take_tiles_behind_each_other) {
     gemm_f32 g = {};
     g.m = m, g.n = n, g.k = k, g.taps = 1, g.tap = &tap;
     g.a = a.data(), g.lda = lda, g.b = b.data(), g.ldb = n;
-    g.accumulate = d.one_in(2), g.near = d.one_in(2);
+    g.accumulate = d.one_in(2), g.near = d.one_in(2), g.apart = d.one_in(2);
     if (d.one_in(2)) g.ahead = b.data(), g.pace = 16;
     g.out.epilogue = d.one_in(4) ? nullptr : &e, g.out.channels_are_rows = rows;
     g.out.ldc = ldc, g.out.residual = e.residual ? residual.data() : nullptr, g.out.ldr = ldr;

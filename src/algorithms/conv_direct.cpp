@@ -288,6 +288,8 @@ void sweep(const block& b, range d, range y, range x, range panels, range chunk,
   const float* behind = nullptr;  // the line
   const int64_t together = b.j.blocks.word[panel_by_panel] ? 1 : panels.count();
   tile.near = !(b.j.blocks.word[fetches] & weights_behind);
+  // Panels that share a strip find it in L1, if they leave room there; between short runs there is no time to ask.
+  tile.apart = (run_of(g) < g.c || s.line.src >= taps.k + 16) && (panels.count() == 1 || !tile.near) && taps.k >= 8;
   // A call takes all whole panels of a strip, or, of one panel, strips that are alike.
   const auto call = [&](range some, const float* a, int64_t strips, bool asks, float* c, const float* add, int64_t m) {
     if (behind) {
