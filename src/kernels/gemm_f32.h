@@ -153,7 +153,7 @@ template <class V, int MR, int NV, bool PART, fetching TO, class Where>
     const char* a7 = MR > 7 ? a0 + 7 * s1 : a0;
     const char* b = reinterpret_cast<const char*>(where.b_of(call) + tap->b);
     // The hardware follows no row that ends after 8 to 80 floats: 3 to 10 % of 1x1 on blocks of 8 (Zen 3).
-    if (W < 16 && !PART && MR >= 4 && call->apart) {
+    if (W < 16 && !PART && MR * NV >= 8 && call->apart) {
       const float* next = taps > 1 ? where.a_of(call) + tap[1].a : where.next_a(call) + call->tap->a;
       QUERN_UNROLL for (int i = 0; i < MR; ++i)
           __builtin_prefetch(row_of(reinterpret_cast<const char*>(next), i), 0, 3);
