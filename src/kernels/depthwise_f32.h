@@ -254,7 +254,7 @@ void run_strips(const depthwise_f32& d, const depthwise_column& k, size_t x, siz
   constexpr size_t strips_waiting = MR < 14 ? 8 : 4;
   static_assert(strips_waiting * MR <= pixels_waiting);
   const V lower = V::set1(e.lower), upper = V::set1(e.upper);
-  const bool plain = dense || (e.clamp_only && skip == 0), below = d.bounded_below, above = d.bounded_above;
+  const bool plain = dense || e.clamp_only, below = d.bounded_below, above = d.bounded_above;
   const ptrdiff_t advance = MR * (dense ? STEP : d.x.step);  // inputs from strip to strip
   const ptrdiff_t next_src = advance * (dense ? static_cast<ptrdiff_t>(V::width) : d.x.src);
   const size_t next_dst = MR * (dense ? V::width : d.out.ldc);
