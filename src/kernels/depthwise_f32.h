@@ -378,20 +378,27 @@ template <class V, int TAPS, int STEP>
 constexpr bool fetches_below = V::width == 16 && (TAPS == 3 || STEP > 1);
 
 // Asking for the border is felt beside three taps (a sixth of a wide layer's time on Zen 5), as is asking whether lines
-// are fetched, not beside more, nor where what is dense leaves registers for the answer.
-template <int TAPS, int STEP, lanes L>
-constexpr bool bare_inside = TAPS == 3 && (STEP == 1 || L != lanes::dense);
+// are fetched, not beside more, nor where what is dense leaves registers for the answer; of vectors of eight at a step
+// of one dense ones alone gained (Zen 3).
+template <class V, int TAPS, int STEP, lanes L>
+constexpr bool bare_inside = TAPS == 3 && (STEP > 1 ? L != lanes::dense : L == lanes::dense || V::width != 8);
 
-// Strips of fewer pixels than those that are made for the filter are those for any.
-template <class V, int TAPS, int STEP, lanes L, int LONG, int... MR>
-constexpr depthwise_strips made_strips = {
-    sizeof...(MR) + 4,
-    {size_t{LONG}, size_t{MR}..., 4, 2, 1},
-    {false, (MR < 0)..., true, true, true},
+// Pixels of strips, by falling size.
+template <int...>
+struct sizes {};
+
+// Strips made for the filter, and those for any, which take what is shorter.
+template <class V, int TAPS, int STEP, lanes L, class MADE, class ANY>
+constexpr depthwise_strips made_strips = {};
+template <class V, int TAPS, int STEP, lanes L, int LONG, int... MR, int... ANY>
+constexpr depthwise_strips made_strips<V, TAPS, STEP, L, sizes<LONG, MR...>, sizes<ANY...>> = {
+    1 + sizeof...(MR) + sizeof...(ANY),
+    {size_t{LONG}, size_t{MR}..., size_t{ANY}...},
+    {false, (MR < 0)..., (ANY > 0)...},
     {run_strips<V, LONG, TAPS, STEP, some, L, TAPS != 3 && fetches_below<V, TAPS, STEP>>,
-     run_strips<V, MR, TAPS, STEP, some, lanes::whole>..., any_strip<V, 4, STEP == 1, lanes::whole>,
-     any_strip<V, 2, STEP == 1, lanes::whole>, any_strip<V, 1, STEP == 1, lanes::whole>},
-    bare_inside<TAPS, STEP, L> ? run_strips<V, LONG, TAPS, STEP, bare_inside<TAPS, STEP, L> ? none : some, L> : nullptr,
+     run_strips<V, MR, TAPS, STEP, some, lanes::whole>..., any_strip<V, ANY, STEP == 1, lanes::whole>...},
+    bare_inside<V, TAPS, STEP, L> ? run_strips<V, LONG, TAPS, STEP, bare_inside<V, TAPS, STEP, L> ? none : some, L>
+                                  : nullptr,
     fetches_below<V, TAPS, STEP>
         ? run_strips<V, LONG, TAPS, STEP, TAPS == 3 ? none : some, lanes::whole, fetches_below<V, TAPS, STEP>>
         : nullptr};
@@ -488,22 +495,23 @@ template <class V>
   }
 }
 
-// For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
-// Of wider ones strips are long enough without what is known of dense pixels (1.02 in the mean, Sapphire Rapids).
-template <class V, int TAPS, int STEP, int... MR>
-void run_depthwise(const depthwise_f32& d) {
-  const depthwise_strips *dense = nullptr, *last = nullptr;
-  if constexpr (V::width == 8) dense = &made_strips<V, TAPS, STEP, lanes::dense, MR...>;
-  if constexpr (V::width > 8) last = &part_strips<V, TAPS, STEP>;
-  run_columns<V>(d, made_strips<V, TAPS, STEP, lanes::whole, MR...>, dense, last);
-}
-
 // For any.
 template <class V, int... MR>
 void run_depthwise_any(const depthwise_f32& d) {
   static constexpr depthwise_strips whole[] = {any_strips<V, 0, lanes::whole, MR...>,
                                                any_strips<V, 1, lanes::whole, MR...>};
   run_columns<V>(d, whole[d.x.step == 1], nullptr, nullptr);
+}
+
+// For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
+// Of wider ones strips are long enough without what is known of dense pixels (1.02 in the mean, Sapphire Rapids).
+template <class V, int TAPS, int STEP, class MADE, class ANY>
+void run_depthwise(const depthwise_f32& d) {
+  if (d.x.count < 4) return run_depthwise_any<V, 2, 1>(d);
+  const depthwise_strips *dense = nullptr, *last = nullptr;
+  if constexpr (V::width == 8) dense = &made_strips<V, TAPS, STEP, lanes::dense, MADE, ANY>;
+  if constexpr (V::width > 8) last = &part_strips<V, TAPS, STEP>;
+  run_columns<V>(d, made_strips<V, TAPS, STEP, lanes::whole, MADE, ANY>, dense, last);
 }
 
 }  // namespace

@@ -54,6 +54,15 @@ struct numbered {
   [[gnu::always_inline]] void fetched(const char*) const {}
 };
 
+// One copy for tiles of all sizes.
+template <class V>
+[[gnu::noinline]] void finish_tile(const output_f32& out, const place& where, size_t m, size_t n, const float* sums,
+                                   size_t row) {
+  output_f32 to = out;
+  to.c = where.c, to.residual = where.residual, to.channel = where.channel;
+  V::finish(to, m, n, sums, row);
+}
+
 // Bounds the sums and stores them, or leaves them to the epilogue.
 template <class V, int MR, int NV, bool PART>
 [[gnu::always_inline]] inline void end_tile(const output_f32& out, const place& where, size_t last, V (&acc)[MR][NV]) {
@@ -63,9 +72,7 @@ template <class V, int MR, int NV, bool PART>
     alignas(64) float buffer[MR * NV * W];
     QUERN_UNROLL for (int i = 0; i < MR; ++i) QUERN_UNROLL for (int j = 0; j < NV; ++j) acc[i][j].store(
         buffer + (i * NV + j) * W);
-    output_f32 to = out;
-    to.c = where.c, to.residual = where.residual, to.channel = where.channel;
-    return V::finish(to, MR, (NV - 1) * W + last, buffer, NV * W);
+    return finish_tile<V>(out, where, MR, (NV - 1) * W + last, buffer, NV * W);
   }
   size_t at[NV];
   QUERN_UNROLL for (int j = 0; j < NV; ++j) at[j] = column(j * W, out.block, out.next);
