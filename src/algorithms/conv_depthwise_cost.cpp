@@ -20,6 +20,15 @@
 namespace quern::depthwise_driver {
 namespace {
 
+// How many pixels a line of so many costs vectors of eight that know their filter: strips have seven or four, and the
+// last lies over the one before; a pixel by itself waits for each multiply-add (Zen 3).
+double pixels_of_strips(int64_t pixels, double taps) {
+  const double alone = 1 + taps / 2;
+  if (pixels < 4) return double(pixels) * alone;
+  const int64_t whole = pixels < 7 ? 4 : pixels / 7 * 7, rest = pixels - whole;
+  return double(whole) + (rest == 0 ? 0 : rest == 1 ? alone : rest <= 4 ? 4 : 7);
+}
+
 // A multiply-add of a vector costs half a cycle; a load as much, of pixels once for all taps that share it,
 // where the kernel knows its filter.
 double compute_cycles(const geometry& g, const turned& t, const kernel& row, const machine& on) {
@@ -39,7 +48,14 @@ double compute_cycles(const geometry& g, const turned& t, const kernel& row, con
   const double spread = g.k == 1 || t.src ? 0 : ph.w.in_step == 1 ? 1.5 : 3.5;
   // Narrow vectors of pixels channels last come from a line of the cache each, and again.
   const double far = row.vector < 16 && !row.channels_last && !t.src && channels_dense(g.src, g.src_block) ? 3 : 0;
-  return pixels * vectors * (inside * rows * (std::max(taps, loads) / 2 + spread) + around + far);
+  const double sums = inside * rows * (std::max(taps, loads) / 2 + spread) + around + far;
+  if (row.vector != 8 || row.channels_last) return pixels * vectors * sums;
+  // Strips for any filter wait for each multiply-add, and take what of channels is less than a vector.
+  const int64_t line = up(ph.w.out_count, axis_class::count_of(ph.w));
+  const double any = g.k > 1 && !t.src ? 1.4 : g.stride[2] == 1 ? 1.65 : 1.9;
+  const double made = row.taps && line ? pixels_of_strips(line, taps) / double(line) : any;
+  const double part = g.groups * g.k % row.vector ? 1 : 0;
+  return pixels * sums * (made * (vectors - part) + std::max(made, 2.5) * part);
 }
 
 // Lines of outputs that are with their inputs so many bytes, at least two: of one, L1 would serve a filter nothing.
@@ -115,18 +131,21 @@ int64_t pixels_kept(const geometry& g, const kernel& row, const machine& m, int6
 }
 
 // What turning takes, of so many lines of each image: an element of planes 0.35 clocks, or one where they are fewer
-// than eight, and each plane its ends; of blocks each four; of those that are spread 0.25 more (Zen 4).
-double turning_cycles(const geometry& g, const turned& t, const machine& on, double in_lines) {
-  const double groups = double(g.n * g.groups), k = double(g.k);
-  const auto of = [&](const int64_t* stride, int64_t block, double elements, double each = 0.35) {
-    if (block == 1 && stride[1] != 1) return each * elements + 10;
+// than eight, and each plane its ends; of blocks each four; of those that are spread 0.25 more (Zen 4).  Vectors of
+// eight take more of each (Zen 3).
+double turning_cycles(const geometry& g, const turned& t, const kernel& row, const machine& on, double in_lines) {
+  const bool narrow = row.vector == 8;
+  const double groups = double(g.n * g.groups), k = double(g.k), straight = narrow ? 0.43 : 0.35;
+  const auto of = [&](const int64_t* stride, int64_t block, double elements, double each) {
+    if (block == 1 && stride[1] != 1) return each * elements + (narrow ? 15 : 10);
     return 4.0 / double(block == 1 ? turned_channels : block) * elements;
   };
   const double in = double(g.in[0] * g.in[2]) * in_lines, out = double(g.out[0] * g.out[1] * g.out[2]);
-  const double spread = g.k > 1 ? 0.25 * k * in : 0;
+  const double spread = g.k > 1 ? (narrow ? 0.6 : 0.25) * k * in : 0;
   return clock_cycles(on) * groups *
-         (t.src * (of(g.src, g.src_block, in, g.k > 2 ? 1 : 0.35) + spread) + t.dst * k * of(g.dst, g.dst_block, out) +
-          t.residual * k * of(g.residual, g.residual_block, out));
+         (t.src * (of(g.src, g.src_block, in, g.k > 2 ? 1 : straight) + spread) +
+          t.dst * k * of(g.dst, g.dst_block, out, straight) +
+          t.residual * k * of(g.residual, g.residual_block, out, straight));
 }
 
 // Lines of outputs whose band L2 keeps beside what it is turned into, enough that those under two bands count little.
@@ -151,7 +170,8 @@ int64_t lines_of_turned(const geometry& g, const turned& t, const machine& m) {
   return std::max({steps * out_step, lines_under(g, 1), int64_t{1}});
 }
 
-void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t wanted, blocking& b) {
+void choose_turned(const geometry& g, const turned& t, const kernel& row, const machine& m, int64_t wanted,
+                   blocking& b) {
   const int64_t high = std::max<int64_t>(1, g.out[1]), together = lines_together(g), most = up(high, together);
   // An item has a crowd after the other, as many as leave work for all.
   const bool by_crowds = t.together == crowd;
@@ -167,7 +187,7 @@ void choose_turned(const geometry& g, const turned& t, const machine& m, int64_t
   b.word[src_lines] = lines_under(g, b.word[dst_lines]);
   // Lines under two bands are turned for both.
   const double again = double(b.word[bands] * b.word[src_lines] - g.in[1]);
-  b.cycles += turning_cycles(g, {t.src, false, false}, m, std::max(0.0, again));
+  b.cycles += turning_cycles(g, {t.src, false, false}, row, m, std::max(0.0, again));
   const int64_t bytes = int64_t(4 * t.size(g, b.word[src_lines], b.word[dst_lines]));
   b.workspace_bytes = uint64_t(up(bytes, QUERN_ALIGN) * QUERN_ALIGN);
 }
@@ -224,19 +244,19 @@ blocking choose_blocks(const full_problem& p, const kernel& row, const machine& 
   const int64_t packed = up(g.groups * g.k, row.vector), vectors = std::max<int64_t>(1, packed);
   blocking b = {};
   b.packed_bytes = uint64_t(g.taps() * packed * row.vector) * sizeof(float);
-  b.cycles = pace(row, m) * compute_cycles(g, t, row, m) + turning_cycles(g, t, m, double(g.in[1]));
+  b.cycles = pace(row, m) * compute_cycles(g, t, row, m) + turning_cycles(g, t, row, m, double(g.in[1]));
   if (row.channels_last) b.cycles += crowded_cycles(g, row, m);
   b.workers = useful_workers(m, b.cycles, threads);
   const int64_t wanted = b.workers > 1 ? 4 * b.workers : 1;
   if (t.any()) {
-    choose_turned(g, t, m, wanted, b);
+    choose_turned(g, t, row, m, wanted, b);
     return b;
   }
   if (is_crowded(g, row, m)) {
     constexpr turned crowds = {true, false, false, crowd};
     blocking by_crowds = b;
-    by_crowds.cycles += turning_cycles(g, crowds, m, double(g.in[1]));
-    choose_turned(g, crowds, m, wanted, by_crowds);
+    by_crowds.cycles += turning_cycles(g, crowds, row, m, double(g.in[1]));
+    choose_turned(g, crowds, row, m, wanted, by_crowds);
     if (by_crowds.workspace_bytes <= m.workspace / by_crowds.workers) return by_crowds;
   }
   const int64_t high = std::max<int64_t>(1, g.out[1]), fixed = std::max<int64_t>(1, g.n);

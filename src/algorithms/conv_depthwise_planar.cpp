@@ -68,7 +68,7 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     const double kept = std::clamp((row.vector == 16 ? 28 : 12) - mr, 0.0, taps);
     // Of vectors of eight with a step of two each tap has loads and a shuffle of its own (Zen 3).
     const double line = row.step == 1 ? width : row.vector == 8 ? 1 + 1.8 * width : 3 + 0.65 * width;
-    loads = lines * line + (taps - kept) / 2;
+    loads = lines * line + (row.vector == 8 && row.step == 1 ? 0.65 : 0.5) * (taps - kept);
   } else if (g.stride[2] == 1 && g.filter[2] <= 3) {
     loads = taps * (1 + 1 / mr);  // one for each product, and the weights
   } else {
@@ -84,8 +84,8 @@ double compute_cycles(const geometry& g, const kernel& row, const machine& on) {
     const double seen = 1 - 40 / (double(row.taps * row.taps) * mr);
     waits = 4 * seen * width * double(read) / double(std::max<int64_t>(high, 1));
   }
-  // Masks of vectors of eight come from memory, too.
-  const double once = row.vector == 8 ? 3 : 1.5;
+  // Masks of vectors of eight come from memory, too, and lines shorter than these have one for each load (Zen 3).
+  const double once = row.vector != 8 ? 1.5 : lanes < 8 ? 12 : 3;
   const double store = g.dst[4] == g.src_block && !g.transposed ? once : 12.0 * row.vector / double(g.src_block);
   // A core that multiplies two whole vectors a cycle has no room left for loads of two lines of L1.
   const double held_up = fast_and_wide(row, on) ? 0.35 * std::min(taps / 2, loads) : 0;
