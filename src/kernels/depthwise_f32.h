@@ -5,9 +5,9 @@
 //
 // MR pixels of a line stay in registers, of one vector of channels.  With the filter's width and step known, a
 // loaded pixel feeds every tap of its row that reaches it, and weights are loaded once a row.  Widths below MR
-// and the ends of a line take smaller strips, or one that overlaps the last and stores what is new.  Pixels on
-// padding are jumped over: no pixel is multiplied that is not there.  3x3 filters at stride 1 take lines by two or
-// three, vectors that share a line of the cache each line of outputs one after the other, and small images all vectors.
+// and the ends of a line take smaller strips, or one that lies over the last.  Pixels on padding are jumped over: no
+// pixel is multiplied that is not there.  3x3 filters at stride 1 take lines by two or three, vectors that share a line
+// of the cache each line of outputs one after the other, and small images all vectors.
 #pragma once
 
 #include <type_traits>
