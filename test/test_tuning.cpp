@@ -199,7 +199,7 @@ TEST_F(Tune, KeepsToItsBudget) {
   tuner t(QUERN_TUNE_HEAVY);
   t.budget.milliseconds = 2;
   ASSERT_EQ(t.run(p, wish_of()), QUERN_OK) << t.error.text;
-  EXPECT_LT(t.tuned.elapsed_ns, 10e9);  // of the 20 s of its level
+  EXPECT_LT(t.tuned.elapsed_ns, 1e9);
   if (t.rows.empty() || t.rows[0].find("ms=2 ") == std::string::npos) GTEST_SKIP() << "too fast or too slow to be cut";
   tuner same(QUERN_TUNE_HEAVY), longer(QUERN_TUNE_HEAVY);
   same.budget.milliseconds = 2, longer.budget.milliseconds = 50;

@@ -20,43 +20,6 @@
 #include "weights.h"
 
 namespace quern {
-namespace depthwise_driver {
-namespace {
-
-// Channels in a row that one call takes.
-bool one_row_of_vectors(int64_t block, int64_t stride, int64_t channels, int64_t vector) {
-  return block == 1 ? channels == 1 || stride == 1 : block % vector == 0 || channels <= block;
-}
-
-}  // namespace
-
-turned turned_of(const quern_problem& p, const geometry& g, const kernel& row) {
-  const int64_t k = g.groups * g.k, vector = row.vector;
-  // Kernels find the inputs of a vector of outputs by counting vectors.
-  const bool spread = g.k > 1 && (row.taps || g.src_block > vector);
-  return {spread || !one_row_of_vectors(g.src_block, g.src[1], g.groups, vector),
-          !one_row_of_vectors(g.dst_block, g.dst[1], k, vector),
-          p.epilogue.residual && !one_row_of_vectors(g.residual_block, g.residual[1], k, vector)};
-}
-
-int64_t lines_together(const geometry& g) {
-  return std::min(std::max<int64_t>(1, g.out[1]), g.phases(1) * (g.dilation[1] / std::gcd(g.stride[1], g.dilation[1])));
-}
-
-int64_t lines_under(const geometry& g, int64_t lines) {
-  const int64_t reach = (g.filter[1] - 1) * g.dilation[1], last = lines - 1;
-  return std::min(g.in[1], 1 + (g.transposed ? (last + reach) / g.stride[1] : last * g.stride[1] + reach));
-}
-
-int64_t side_by_side(const geometry& g, int64_t vector) {
-  int64_t least = 0;
-  for (const int64_t block : {g.src_block, g.dst_block, g.residual_block})
-    if (block > vector && (least == 0 || block < least)) least = block;
-  return least;
-}
-
-}  // namespace depthwise_driver
-
 namespace {
 
 using namespace depthwise_driver;

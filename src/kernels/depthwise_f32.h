@@ -505,6 +505,7 @@ void run_depthwise_any(const depthwise_f32& d) {
 
 // For filters TAPS wide with a step of STEP.  Vectors of eight leave little to a last one: it has no kernel of its own.
 // Of wider ones strips are long enough without what is known of dense pixels (1.02 in the mean, Sapphire Rapids).
+// Lines of up to three pixels are shorter than any strip made for the filter.
 template <class V, int TAPS, int STEP, class MADE, class ANY>
 void run_depthwise(const depthwise_f32& d) {
   if (d.x.count < 4) return run_depthwise_any<V, 2, 1>(d);
